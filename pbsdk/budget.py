@@ -1,0 +1,207 @@
+"""What may be spent, and what counts as spending.
+
+The unit is one forward pass: one example under one prompt. Asking for the same pass again (a retry,
+or the same prompt for other tokens) is another *attempt*, not another pass, unless the budget is
+`strict`. Training, validation and refinement share one purse for each example; prediction has its
+own. Totals, attempts, tokens and money can be limited too, over the whole run folder.
+
+A budget holds limits only. What was spent stands in the ledger, which asks `check` inside the
+transaction that reserves, so that two processes can't both take the last pass.
+
+>>> print(QueryBudget.of(10).describe())
+at most 10 passes an example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again is free
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Self
+
+from pbsdk.backend import Phase
+from pbsdk.errors import BudgetExceeded, InputError
+
+__all__ = ["FIT", "PREDICT", "Need", "QueryBudget", "Totals", "scope_of"]
+
+FIT = "fit"
+PREDICT = "predict"
+
+_WHERE = {FIT: "over training, validation and refinement", PREDICT: "for prediction"}
+_FIELD = {FIT: "passes", PREDICT: "predict"}
+
+
+def scope_of(phase: str) -> str:
+    """Return which purse pays for a phase.
+
+    >>> scope_of("validate"), scope_of("predict")
+    ('fit', 'predict')
+    """
+    return PREDICT if phase == Phase.PREDICT else FIT
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What one example has used of its purse, and what is asked on top."""
+
+    scope: str
+    example: str
+    used: int
+    added: int
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What a run folder has spent, or holds reserved, over everything."""
+
+    passes: int = 0
+    """Distinct (example, prompt) that ran, may have run, or are reserved."""
+    sends: int = 0
+    """Sends so far and reserved ones, retries included."""
+    failed: int = 0
+    """Sends that surely did not run."""
+    tokens: int = 0
+    """Tokens read, and estimated for what is reserved or unknown."""
+
+
+@dataclass(frozen=True)
+class QueryBudget:
+    """How many forward passes an example may have, and what counts as one.
+
+    None sets no limit. `passes` and `predict` are for each example; the others are for the whole
+    run folder. `money` needs a price: `price_per_pass` is paid for each send that may have run,
+    `price_per_1k_tokens` for what is read.
+    """
+
+    passes: int | None = 10
+    predict: int | None = 10
+    total: int | None = None
+    attempts: int | None = None
+    tokens: int | None = None
+    money: float | None = None
+    price_per_pass: float = 0.0
+    price_per_1k_tokens: float = 0.0
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("passes", "predict", "total", "attempts", "tokens"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+                raise InputError(f"a budget's {name} is a whole number from 0 on, or None for no limit; not {value!r}")
+        for name in ("money", "price_per_pass", "price_per_1k_tokens"):
+            value = getattr(self, name)
+            if value is None and name == "money":
+                continue
+            if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
+                raise InputError(f"a budget's {name} is an amount from 0 on; not {value!r}")
+        if not isinstance(self.strict, bool):
+            raise InputError(f"a budget's strict is True or False; not {self.strict!r}")
+        if self.money is not None and not self.priced:
+            raise InputError("a budget of money needs price_per_pass or price_per_1k_tokens to count with")
+
+    @classmethod
+    def of(cls, budget: QueryBudget | int | None) -> QueryBudget:
+        """Read the short forms: a number is passes an example, None is no limit.
+
+        >>> QueryBudget.of(3) == QueryBudget(passes=3, predict=3)
+        True
+        """
+        if isinstance(budget, QueryBudget):
+            return budget
+        if budget is not None and not isinstance(budget, int):
+            raise InputError(f"a budget is a number of passes an example, a QueryBudget, or None; not {budget!r}")
+        return cls(passes=budget, predict=budget)
+
+    @property
+    def priced(self) -> bool:
+        """Whether spending can be said in money."""
+        return self.price_per_pass > 0 or self.price_per_1k_tokens > 0
+
+    @property
+    def counts_tokens(self) -> bool:
+        """Whether tokens must be estimated before sending."""
+        return self.tokens is not None or self.price_per_1k_tokens > 0
+
+    def limit(self, scope: str) -> int | None:
+        """Return the passes an example may have in a scope."""
+        return self.predict if scope == PREDICT else self.passes
+
+    def cost(self, totals: Totals) -> float:
+        """Return what the totals cost in money."""
+        return self.price_per_pass * (totals.sends - totals.failed) + self.price_per_1k_tokens * totals.tokens / 1000
+
+    def counted(self, totals: Totals) -> int:
+        """Return the passes over everything, by this budget's unit."""
+        return totals.sends if self.strict else totals.passes
+
+    def describe(self) -> str:
+        """Say the limits, their unit and their scope in one sentence."""
+
+        def many(limit: int | None) -> str:
+            return "any number of" if limit is None else f"at most {limit}"
+
+        def each(limit: int | None) -> str:
+            return "any number" if limit is None else str(limit)
+
+        limits = [f"{many(self.passes)} passes an example {_WHERE[FIT]}, and {each(self.predict)} {_WHERE[PREDICT]}"]
+        limits += [
+            f"{amount} {unit} in all"
+            for amount, unit in (
+                (self.total, "passes"),
+                (self.attempts, "attempts"),
+                (self.tokens, "tokens"),
+                (self.money, "of money"),
+            )
+            if amount is not None
+        ]
+        again = "asking for it again counts again" if self.strict else "asking for it again is free"
+        return f"{'; '.join(limits)}; a pass is one example under one prompt, and {again}"
+
+    def check(self, needs: Sequence[Need], before: Totals, after: Totals) -> None:
+        """Raise `BudgetExceeded` if going from `before` to `after` passes a limit.
+
+        `needs` are the examples whose purse would pay; those that add nothing may be left out.
+        """
+        for scope in (FIT, PREDICT):
+            limit = self.limit(scope)
+            here = [need for need in needs if need.scope == scope and need.added > 0]
+            over = [need for need in here if limit is not None and need.used + need.added > limit]
+            if over and limit is not None:
+                worst = max(over, key=lambda need: need.used + need.added)
+                raise BudgetExceeded(
+                    f"{len(over)} of {len(here)} examples would pass the budget of {limit} passes an example "
+                    f"{_WHERE[scope]}: {worst.added} more asked for one where {max(0, limit - worst.used)} are left. "
+                    f"{_cure(_FIELD[scope], worst.used + worst.added)}, or use fewer prompts"
+                )
+        passes = self.counted(after)
+        for name, limit, used, then in (
+            ("total", self.total, self.counted(before), passes),
+            ("attempts", self.attempts, before.sends, after.sends),
+            ("tokens", self.tokens, before.tokens, after.tokens),
+        ):
+            if limit is not None and then > used and then > limit:
+                unit = "passes" if name == "total" else name
+                raise BudgetExceeded(
+                    f"the budget of {limit} {unit} in all doesn't allow it: {then - used} more asked, "
+                    f"{max(0, limit - used)} left. {_cure(name, then)}"
+                )
+        spent, then_spent = self.cost(before), self.cost(after)
+        if self.money is not None and then_spent > spent and then_spent > self.money * (1 + 1e-9):
+            raise BudgetExceeded(
+                f"the budget of {self.money:g} of money doesn't allow it: about {then_spent - spent:.6g} more asked, "
+                f"{max(0.0, self.money - spent):.6g} left. {_cure('money', math.ceil(then_spent))}"
+            )
+
+    def to_dict(self) -> dict[str, int | float | bool | None]:
+        """Return the limits by name."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: dict[str, int | float | bool | None]) -> Self:
+        """Read what `to_dict` wrote; names that this version doesn't know are left out."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in values.items() if name in known})  # type: ignore[arg-type]  # checked in __post_init__
+
+
+def _cure(name: str, value: int) -> str:
+    return f"Nothing of it was sent. To allow it: connect(..., budget=QueryBudget({name}={value}))"

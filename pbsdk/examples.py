@@ -1,0 +1,117 @@
+"""Examples: what users hand in, read into one plain form before anything is sent.
+
+Users hold texts in lists, numpy arrays, pandas columns, or pairs of texts in tuples and two-column
+frames. `read_examples` turns any of them into a list of `Example`, or says which row can't be one.
+
+>>> [example.text for example in read_examples(["good", "bad"])]
+['good', 'bad']
+>>> read_examples([("It rains.", "It is wet.")])[0].pair
+'It is wet.'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from pbsdk.backend import digest
+from pbsdk.errors import InputError
+
+__all__ = ["Example", "read_examples", "read_labels"]
+
+
+@dataclass(frozen=True)
+class Example:
+    """A text, or a pair of texts."""
+
+    text: str
+    pair: str | None = None
+
+    @cached_property
+    def id(self) -> str:
+        """The name under which the ledger counts this example: a digest, not the text."""
+        return digest(self.text) if self.pair is None else digest(self.text, self.pair)
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The text, or both."""
+        return (self.text,) if self.pair is None else (self.text, self.pair)
+
+
+def read_examples(texts: Any, *, name: str = "texts") -> list[Example]:
+    """Read texts or pairs of texts from a list, an array, or a pandas column or frame."""
+    if isinstance(texts, str | bytes):
+        raise InputError(f"{name} is one string; give a list of texts, such as [text]")
+    rows = _rows(texts, name)
+    examples = [_example(row, f"{name}[{at}]") for at, row in enumerate(rows)]
+    if examples and len({example.pair is None for example in examples}) > 1:
+        odd = next(at for at, example in enumerate(examples) if (example.pair is None) != (examples[0].pair is None))
+        raise InputError(f"{name} mixes single texts and pairs: row 0 and row {odd} differ; give all of one kind")
+    return examples
+
+
+def read_labels(labels: Any, count: int, *, name: str = "labels") -> np.ndarray[Any, Any]:
+    """Read one label for each of `count` texts, as strings or numbers of one type."""
+    if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
+        raise InputError(f"{name} must be a list with one label a text")
+    values = np.asarray(labels if hasattr(labels, "__len__") else list(labels))
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise InputError(f"{name} must be one label a text; this is an array of shape {values.shape}")
+    if len(values) != count:
+        raise InputError(f"there are {count} texts and {len(values)} {name}; give one label a text")
+    missing = [at for at, value in enumerate(values) if value is None or value != value]  # noqa: PLR0124 - NaN
+    if missing:
+        raise InputError(f"{name}[{missing[0]}] is missing ({values[missing[0]]}); drop or label that row")
+    if values.dtype == object:
+        kinds = {type(value).__name__ for value in values}
+        if len(kinds) > 1:
+            raise InputError(f"{name} mixes types ({', '.join(sorted(kinds))}); use strings or integers throughout")
+        values = np.asarray(values.tolist())
+    return values
+
+
+def _rows(texts: Any, name: str) -> Sequence[Any]:
+    if hasattr(texts, "columns") and hasattr(texts, "to_numpy"):
+        columns = list(texts.columns)
+        if len(columns) not in {1, 2}:
+            raise InputError(
+                f"{name} is a table of {len(columns)} columns ({', '.join(map(str, columns[:6]))}); "
+                "choose one column of texts, or two for pairs, such as frame['text']"
+            )
+        rows = texts.to_numpy(dtype=object)
+        return [row[0] if len(columns) == 1 else tuple(row) for row in rows]
+    if hasattr(texts, "to_numpy"):
+        return list(texts.to_numpy(dtype=object))
+    if isinstance(texts, np.ndarray):
+        if texts.ndim == 2 and texts.shape[1] == 1:
+            return list(texts[:, 0])
+        if texts.ndim == 2 and texts.shape[1] == 2:
+            return [tuple(row) for row in texts]
+        if texts.ndim != 1:
+            raise InputError(f"{name} is an array of shape {texts.shape}; give one text, or a pair, in a row")
+        return list(texts)
+    if isinstance(texts, dict) or not isinstance(texts, Iterable):
+        raise InputError(f"{name} must be a list of texts; this is a {type(texts).__name__}")
+    return list(texts)
+
+
+def _example(row: Any, name: str) -> Example:
+    if isinstance(row, str):
+        return Example(str(row))
+    if isinstance(row, tuple | list) and len(row) == 2:
+        return Example(*(_text(text, f"{name}[{at}]") for at, text in enumerate(row)))
+    return Example(_text(row, name))
+
+
+def _text(value: Any, name: str) -> str:
+    if isinstance(value, str):
+        return str(value)
+    if value is None or value != value:  # noqa: PLR0124 - NaN, or pandas' NA
+        raise InputError(f"{name} is missing ({value}); drop that row, or put an empty text there")
+    raise InputError(f"{name} is a {type(value).__name__}, not a text; convert it with str() if that is meant")

@@ -1,0 +1,108 @@
+"""`connect`: from a backend's name to a metered model, ready to train on.
+
+Adapters register under the entry-point group `pbsdk.backends`, pbsdk's own as well as anybody's:
+
+    [project.entry-points."pbsdk.backends"]
+    mymodel = "my_package:MyBackend"
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import os
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from pbsdk.backend import MaskedLMBackend
+from pbsdk.budget import QueryBudget
+from pbsdk.errors import InputError, MissingExtra, SetupError, UnknownBackend
+from pbsdk.metering import MeteredBackend
+
+__all__ = ["AvailableBackend", "available", "connect"]
+
+GROUP = "pbsdk.backends"
+EMBEDDED = "smollm2"
+_EXTRAS = {"local": "local", "smollm2": "demo"}
+
+
+@dataclass(frozen=True)
+class AvailableBackend:
+    """A registered adapter, and whether it can be imported here."""
+
+    name: str
+    about: str
+    problem: str = ""
+
+
+def available() -> list[AvailableBackend]:
+    """Return every registered adapter, with what keeps it from working, if anything does."""
+    found = []
+    for name in sorted(_entry_points()):
+        try:
+            adapter = _load(name)
+        except SetupError as error:
+            found.append(AvailableBackend(name, "", str(error)))
+        else:
+            found.append(AvailableBackend(name, (inspect.getdoc(adapter) or "").partition("\n")[0]))
+    return found
+
+
+def connect(
+    name: str | None = None,
+    *,
+    run: str | Path | None = None,
+    budget: int | QueryBudget | None = 10,
+    **options: Any,
+) -> MeteredBackend:
+    """Connect to a model by its backend's name, and meter it.
+
+    Args:
+        name: a backend from `available()`. None: the one named in the environment variable
+            PBSDK_BACKEND, or else the embedded model.
+        run: the folder that records every query; the same folder again asks only for what is
+            missing. None: a folder under `runs/` named after the model.
+        budget: passes that an example may have, as a number or a `QueryBudget`; None for no limit.
+        options: what the backend takes, such as `model="roberta-large"`.
+    """
+    limits = QueryBudget.of(budget)
+    chosen = name or os.environ.get("PBSDK_BACKEND") or EMBEDDED
+    adapter = _load(chosen)
+    try:
+        inspect.signature(adapter).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(adapter).parameters) or "none"
+        raise InputError(f"the backend {chosen!r} doesn't take these options: {error}; it takes {known}") from error
+    backend = adapter(**options)
+    try:
+        folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
+        return MeteredBackend(backend, folder, limits)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def _entry_points() -> dict[str, metadata.EntryPoint]:
+    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
+
+
+def _load(name: str) -> type[MaskedLMBackend]:
+    entries = _entry_points()
+    if name not in entries:
+        close = difflib.get_close_matches(name, entries, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise UnknownBackend(f"no backend is called {name!r}.{hint} There are: {', '.join(sorted(entries))}")
+    try:
+        adapter = entries[name].load()
+    except MissingExtra:
+        raise
+    except ImportError as error:
+        cure = (
+            f'pip install "pbsdk[{_EXTRAS[name]}]"' if name in _EXTRAS else f"install what {entries[name].value} needs"
+        )
+        raise MissingExtra(f"the backend {name!r} can't be imported ({error}); {cure}") from error
+    if not (isinstance(adapter, type) and issubclass(adapter, MaskedLMBackend)):
+        raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {entries[name].value}")
+    return adapter

@@ -1,0 +1,81 @@
+"""Who is alive: one locked file for each ledger that is open.
+
+A query that was sent by a process that has since died will never be answered; one that was sent by
+a live process will be. The operating system knows which: each session holds a lock on a file of
+its own for as long as it lives, and the kernel drops the lock however the process ends. Whoever
+can take the lock knows that the session is dead.
+
+A forked child inherits its parent's open files, and with them the lock. It closes its copy at
+once, so that a parent's death shows, and opens a session of its own when it uses the ledger.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import weakref
+from pathlib import Path
+
+__all__ = ["Session"]
+
+
+class Session:
+    """One opening of a run folder, alive until closed or until its process ends."""
+
+    def __init__(self, folder: Path) -> None:
+        self.name = secrets.token_hex(6)
+        self.process = os.getpid()
+        self.path = _path(folder, self.name)
+        self.path.parent.mkdir(mode=0o700, exist_ok=True)
+        self._file: int | None = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        fcntl.flock(self._file, fcntl.LOCK_EX)
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """End the session; in a forked child, only the child's copy of it."""
+        if self._file is None:
+            return
+        if os.getpid() == self.process:
+            self.path.unlink(missing_ok=True)
+        self.drop()
+
+    def drop(self) -> None:
+        """Close the file without ending the session elsewhere."""
+        if self._file is not None:
+            os.close(self._file)
+            self._file = None
+
+    @staticmethod
+    def alive(folder: Path, name: str) -> bool:
+        """Say whether a session's process still lives; a dead one's file is removed."""
+        path = _path(folder, name)
+        try:
+            file = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            path.unlink(missing_ok=True)
+            return False
+        finally:
+            os.close(file)
+
+
+def _path(folder: Path, name: str) -> Path:
+    return folder / "sessions" / f"{name}.lock"
+
+
+_OPEN: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _drop_all() -> None:
+    for session in list(_OPEN):
+        session.drop()
+    _OPEN.clear()
+
+
+os.register_at_fork(after_in_child=_drop_all)
