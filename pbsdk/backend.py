@@ -197,6 +197,8 @@ class MaskDistribution:
         """Return the codes of `tokens`; censored ones have the code `rest`."""
         if self.tokens is None:
             return self.codes[tokens]
+        if not len(self.tokens) and self.rest is not None:  # top k, narrowed to tokens that it doesn't show
+            return np.full(len(tokens), self.rest, dtype=np.uint16)
         places = np.searchsorted(self.tokens, tokens).clip(max=len(self.tokens) - 1)
         codes: Codes = self.codes[places]
         hidden = self.tokens[places] != tokens
@@ -244,7 +246,7 @@ class Vocabulary:
         return self._words[token]
 
     @property
-    def _ids(self) -> dict[str, int]:
+    def _ids(self) -> Mapping[str, int]:
         return self._by_word
 
     @cached_property
@@ -253,6 +255,10 @@ class Vocabulary:
         for token, word in enumerate(self._words):
             ids.setdefault(word, token)
         return ids
+
+    def get(self, word: str) -> int | None:
+        """Return the token that says exactly `word`, spaces included, or None."""
+        return self._ids.get(word)
 
     def find(self, word: str) -> int | None:
         """Return the token that says `word` within a sentence, or None if no single token does."""
@@ -290,7 +296,7 @@ class OpenVocabulary(Vocabulary):
         return self._known
 
     @property
-    def _ids(self) -> dict[str, int]:
+    def _ids(self) -> Mapping[str, int]:
         return self._tokens
 
     def learn(self, token: int, word: str) -> None:

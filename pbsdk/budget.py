@@ -9,7 +9,7 @@ A budget holds limits only. What was spent stands in the ledger, which asks `che
 transaction that reserves, so that two processes can't both take the last pass.
 
 >>> print(QueryBudget.of(10).describe())
-at most 10 passes an example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again is free
+at most 10 passes an example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again costs no other
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ class QueryBudget:
             )
             if amount is not None
         ]
-        again = "asking for it again counts again" if self.strict else "asking for it again is free"
+        again = "asking for it again counts again" if self.strict else "asking for it again costs no other"
         return f"{'; '.join(limits)}; a pass is one example under one prompt, and {again}"
 
     def check(self, needs: Sequence[Need], before: Totals, after: Totals) -> None:

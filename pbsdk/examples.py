@@ -73,6 +73,10 @@ def read_labels(labels: Any, count: int, *, name: str = "labels") -> np.ndarray[
         if len(kinds) > 1:
             raise InputError(f"{name} mixes types ({', '.join(sorted(kinds))}); use strings or integers throughout")
         values = np.asarray(values.tolist())
+    if values.dtype.kind == "f" and (values != np.rint(values)).any():
+        raise InputError(
+            f"{name} are continuous numbers, not classes (Unknown label type: continuous); give class names"
+        )
     return values
 
 

@@ -13,22 +13,42 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import secrets
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["Session"]
+__all__ = ["Session", "folder_lock"]
+
+
+@contextmanager
+def folder_lock(folder: Path) -> Iterator[None]:
+    """Hold a folder alone while it is made, checked or entered."""
+    file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(file)
 
 
 class Session:
-    """One opening of a run folder, alive until closed or until its process ends."""
+    """One opening of a run folder, alive until closed or until its process ends.
+
+    Make it under `folder_lock`: between making a file and locking it, a sweep would take it for dead.
+    """
 
     def __init__(self, folder: Path) -> None:
+        self._file: int | None = None
         self.name = secrets.token_hex(6)
         self.process = os.getpid()
         self.path = _path(folder, self.name)
         self.path.parent.mkdir(mode=0o700, exist_ok=True)
-        self._file: int | None = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        for path in self.path.parent.glob("*.lock"):
+            self.alive(folder, path.stem)
+        self._file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
         _OPEN.add(self)
 
@@ -46,9 +66,14 @@ class Session:
             os.close(self._file)
             self._file = None
 
+    def __del__(self) -> None:
+        self.drop()
+
     @staticmethod
     def alive(folder: Path, name: str) -> bool:
         """Say whether a session's process still lives; a dead one's file is removed."""
+        if not re.fullmatch("[0-9a-f]{12}", name):  # never a path of somebody's choosing
+            return False
         path = _path(folder, name)
         try:
             file = os.open(path, os.O_RDWR | os.O_CLOEXEC)

@@ -35,7 +35,16 @@ from pbsdk.backend import Abilities, MaskedQuery, Part, Phase
 from pbsdk.errors import InputError, TemplateError
 from pbsdk.examples import Example
 
-__all__ = ["PromptPool", "Template", "escape_markers", "fit_templates", "pool_names", "read_pool", "refuse_markers"]
+__all__ = [
+    "PromptPool",
+    "Provenance",
+    "Template",
+    "escape_markers",
+    "fit_templates",
+    "pool_names",
+    "read_pool",
+    "refuse_markers",
+]
 
 Style = Literal["plain", "paper"]
 
@@ -218,11 +227,36 @@ def escape_markers(example: Example, mask_token: str) -> Example:
     return Example(*texts)
 
 
+class Provenance(BaseModel):
+    """How a pool was made by a model: enough to make it again, and to know what it cost."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    """How it was written: `t5` or `causal`."""
+    model: str
+    """The identity of the model that wrote it, as JSON."""
+    pbsdk: str
+    """The version of pbsdk."""
+    seed: int
+    texts: int
+    """How many training texts decided."""
+    examples: str
+    """A digest that names those texts."""
+    label_words: dict[str, str]
+    beam: int
+    max_tokens: int
+    forwards: int
+    """Forward passes, all of them in the phase `generate`: one is one text with one prefix."""
+    scores: list[float]
+    """Each prompt's log-likelihood, summed over the texts."""
+
+
 class PromptPool(BaseModel):
     """A pool of prompts as a JSON file holds it.
 
     `prompts` are for models that read both sides of the mask, `prompts_mask_last` for causal ones;
-    one of the two may be left out.
+    one of the two may be left out. `made` says how, if a model wrote them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -231,6 +265,7 @@ class PromptPool(BaseModel):
     about: str = ""
     prompts: list[str] = Field(default_factory=list)
     prompts_mask_last: list[str] = Field(default_factory=list)
+    made: Provenance | None = None
 
     def templates(self, abilities: Abilities) -> list[Template]:
         """Return the prompts written for this kind of model, or else those of the other kind."""

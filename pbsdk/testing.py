@@ -1,9 +1,10 @@
 """For tests of pbsdk, of adapters, and of whatever stands on pbsdk: a fake model and a contract.
 
 `FakeBackend` answers without a model, always the same, and remembers what it was asked. It has real
-signal in it: like a language model that takes up the words of its context, it prefers the tokens
-that the words of the input bring to mind, each prompt in its own way, so that a classifier trained
-on it learns something and gets better with more prompts.
+signal in it: like a language model that takes up what a text is about, it prefers tokens that name
+a theme of the input (money, sport, a place, ...) and tokens that its words bring to mind, each prompt
+in its own way and with noise, so that a classifier trained on it learns something, and learns more
+from more prompts.
 
 >>> from pbsdk.templates import Template
 >>> from pbsdk.examples import Example
@@ -44,14 +45,18 @@ from pbsdk.backend import (
     digest,
 )
 from pbsdk.errors import BackendError, InputError
+from pbsdk.themes import THEMES, themes_of
 
 __all__ = ["BackendContract", "FakeBackend"]
 
 _ONSETS = ("b", "d", "f", "g", "k", "l", "m", "n", "p", "r", "s", "t", "v", "z", "br", "st")
 _VOWELS = ("a", "e", "i", "o", "u")
 _WORD = re.compile(r"[^\W_]{3,}")
-_ASSOCIATIONS = 4
+_ASSOCIATIONS = 2
 """How many tokens a word brings to mind."""
+_PER_THEME = 6
+"""How many tokens name a theme."""
+_NAMES = [f" {stem}" for stems in THEMES.values() for stem in stems[:_PER_THEME]]
 
 
 def _made_up_word(number: int) -> str:
@@ -91,7 +96,7 @@ class FakeBackend(MaskedLMBackend):
         *,
         vocabulary_size: int = 1000,
         seed: int = 0,
-        signal: float = 5.0,
+        signal: float = 3.0,
         mask: str = "anywhere",
         top: int | None = None,
         chosen: bool = False,
@@ -114,7 +119,9 @@ class FakeBackend(MaskedLMBackend):
                 "top": str(top),
             },
         )
-        self.vocabulary = Vocabulary(_made_up_word(number) for number in range(vocabulary_size))
+        self.vocabulary = Vocabulary(
+            _NAMES[number] if number < len(_NAMES) else _made_up_word(number) for number in range(vocabulary_size)
+        )
         self.abilities = Abilities(
             whole=top is None,
             top=top,
@@ -160,12 +167,18 @@ class FakeBackend(MaskedLMBackend):
         logits += np.random.default_rng(_seed(self._seed, "prompt", prompt)).standard_normal(size)
         for part in parts:
             if part.kind == "input":
-                for word in set(_WORD.findall(part.text.lower())):
-                    for association in range(_ASSOCIATIONS):
-                        token = _seed(self._seed, word, str(association)) % size
-                        # A prompt brings some associations out more than others.
-                        logits[token] += self._signal * (_seed(prompt, str(token)) % 1000) / 1000
+                for token in self._associations(part.text.lower()):
+                    # A prompt brings some tokens out more than others.
+                    logits[token % size] += self._signal * (_seed(prompt, str(token)) % 1000) / 1000
         return logits
+
+    def _associations(self, text: str) -> list[int]:
+        words = sorted(set(_WORD.findall(text)))
+        tokens = [_seed(self._seed, word, str(number)) for word in words for number in range(_ASSOCIATIONS)]
+        for theme in {theme for word in words for theme in themes_of(word)}:
+            first = list(THEMES).index(theme) * _PER_THEME
+            tokens.extend(range(first, first + _PER_THEME))
+        return tokens
 
 
 class BackendContract:

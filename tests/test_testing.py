@@ -46,17 +46,12 @@ def test_it_remembers_fails_and_waits_as_scripted():
     assert waits == [0.5] * 3
 
 
-def test_texts_that_share_words_have_likelier_tokens_in_common():
-    fake = FakeBackend()
-    zoo, zebra, bank = ask(fake, "the zebra left the zoo", "a zebra in our zoo", "interest rates of banks")
+def test_texts_about_one_theme_make_its_tokens_likely():
+    def preference(fake):
+        bill, match = ask(fake, "my refund was not paid", "our team won the match")
+        return np.exp(bill.logprobs)[:6].sum() / np.exp(match.logprobs)[:6].sum()
 
-    def top(answer):
-        return set(np.argsort(answer.codes, kind="stable")[:8].tolist())
-
-    assert len(top(zoo) & top(zebra)) > len(top(zoo) & top(bank))
-    silent = FakeBackend(signal=0)
-    zoo, zebra = ask(silent, "the zebra left the zoo", "a zebra in our zoo")
-    assert len(top(zoo) & top(zebra)) < 8
+    assert preference(FakeBackend()) > 2 * preference(FakeBackend(signal=0))
 
 
 def test_its_words_are_all_different():

@@ -1,0 +1,54 @@
+"""Keys: where they come from, and where they may go.
+
+A key is an argument (`api_key=`) or stands in the environment, and is held as a `SecretStr`, which
+prints as stars. A key of the environment goes only to the host it belongs to: `HF_TOKEN` to Hugging
+Face, `OPENAI_API_KEY` to OpenAI. A server of one's own gets `api_key=` or `PBSDK_API_KEY`. So a
+changed address never carries a provider's key somewhere else.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from pbsdk.errors import SetupError
+
+__all__ = ["ProviderKey", "find_key"]
+
+ProviderKey = Literal["hf_token", "openai_api_key"]
+
+_HOMES = {
+    "hf_token": ("huggingface.co", "huggingface.cloud"),
+    "openai_api_key": ("openai.com",),
+}
+
+
+class _Environment(BaseSettings):
+    model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True)
+
+    hf_token: SecretStr | None = None
+    openai_api_key: SecretStr | None = None
+    pbsdk_api_key: SecretStr | None = None
+
+
+def find_key(given: str | SecretStr | None, url: str, own: ProviderKey | None = None) -> SecretStr | None:
+    """Return the key for `url`: the given one, the provider's own at its home, or PBSDK_API_KEY."""
+    if given is not None:
+        return _checked(given, "api_key")
+    environment = _Environment()
+    host = urlsplit(url).hostname or ""
+    if own and any(host == home or host.endswith(f".{home}") for home in _HOMES[own]):
+        found: SecretStr | None = getattr(environment, own)
+        return found and _checked(found, own.upper())
+    return environment.pbsdk_api_key and _checked(environment.pbsdk_api_key, "PBSDK_API_KEY")
+
+
+def _checked(key: str | SecretStr, name: str) -> SecretStr:
+    text = key.get_secret_value() if isinstance(key, SecretStr) else key
+    # Checked here because the HTTP library would quote the whole header in its own error.
+    if not isinstance(text, str) or not text.strip() or not text.strip().isascii() or not text.strip().isprintable():
+        raise SetupError(f"{name} holds no key that can be sent: it must be one line of plain ASCII")
+    return SecretStr(text.strip())

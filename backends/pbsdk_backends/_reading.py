@@ -1,0 +1,166 @@
+"""How a query becomes token ids: as its tokenizer would read it, but never taken in by the text.
+
+A tokenizer looks for its control tokens in whatever it is given, so a text that says `</s>` would
+end the sentence. Tokenising part by part avoids that and breaks the rest: words merge across the
+borders of parts, and many tokenizers treat the start of a text specially. So a query is read whole,
+by a copy of the tokenizer in which every control token is spelled with a character that no text
+contains. Text can't spell them; the mask is put in by its hidden spelling; ordinary text gives
+exactly the ids that the tokenizer itself gives.
+
+The offsets of the tokens tell which of them belong to an input. If the whole is longer than the
+model reads, inputs lose tokens at their ends, always the longest input first.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from tokenizers import Tokenizer
+
+from pbsdk.backend import MaskedQuery
+from pbsdk.errors import QueryRefused
+
+__all__ = ["Reader", "Reading", "plain_copy", "surface_words"]
+
+HIDDEN = "\ufdd0"
+"""A Unicode noncharacter: it has no meaning, and is never part of a text."""
+
+
+class Reading(NamedTuple):
+    """A query as a model reads it."""
+
+    ids: list[int]
+    at: int
+    """The place whose distribution answers: the mask, or a causal model's last token."""
+    cut: int
+    """How many tokens of input were left out."""
+
+
+def plain_copy(tokenizer: Any) -> Tokenizer:
+    """Return the tokenizer with its control tokens spelled so that no text contains them."""
+    form = json.loads(tokenizer.backend_tokenizer.to_str())
+    model = form["model"]
+    merged = {piece for merge in model.get("merges") or () for piece in _pieces(merge)}
+    special = {entry["content"] for entry in form["added_tokens"] if entry["special"]}
+    special = (special | set(tokenizer.all_special_tokens)) - merged
+    for entry in form["added_tokens"]:
+        if entry["content"] in special:
+            entry["content"] = HIDDEN + entry["content"]
+            entry["normalized"] = False  # some normalisers would drop the character
+    if isinstance(model["vocab"], dict):
+        model["vocab"] = {_hidden(word, special): token for word, token in model["vocab"].items()}
+    else:
+        model["vocab"] = [[_hidden(word, special), score] for word, score in model["vocab"]]
+    if isinstance(model.get("unk_token"), str):
+        model["unk_token"] = _hidden(model["unk_token"], special)
+    form["truncation"] = form["padding"] = None
+    return Tokenizer.from_str(json.dumps(form))
+
+
+def _pieces(merge: str | list[str]) -> list[str]:
+    left, right = merge.split(" ") if isinstance(merge, str) else merge
+    return [left, right, left + right]
+
+
+def _hidden(word: str, special: set[str]) -> str:
+    return HIDDEN + word if word in special else word
+
+
+def surface_words(tokenizer: Any, columns: int) -> list[str]:
+    """Return what each column of the vocabulary head says, as it stands in a text.
+
+    A decoder shows a token's leading space only within a text, so each token is decoded after an
+    anchor. Heads are often padded to a round width: the columns beyond the tokenizer are `<unused>`.
+    """
+    backend = tokenizer.backend_tokenizer
+    known = min(columns, len(tokenizer))
+    anchor = backend.encode("a", add_special_tokens=False).ids[-1:]
+    start = backend.decode(anchor, skip_special_tokens=False)
+    spelled = backend.decode_batch([[*anchor, token] for token in range(known)], skip_special_tokens=False)
+    special = set(tokenizer.all_special_ids)
+    words = [
+        text[len(start) :] if text.startswith(start) and token not in special else backend.id_to_token(token) or ""
+        for token, text in enumerate(spelled)
+    ]
+    return words + ["<unused>"] * (columns - known)
+
+
+def _share_cut(counts: Sequence[int], cut: int) -> list[int]:
+    """Return how many tokens each input keeps: the longest gives first, of equals the last.
+
+    >>> _share_cut([8, 3], 4), _share_cut([8, 3], 7)
+    ([4, 3], [2, 2])
+    """
+    kept = list(counts)
+    for _ in range(cut):
+        longest = max(range(len(kept)), key=lambda part: (kept[part], part))
+        kept[longest] -= 1
+    return kept
+
+
+class Reader:
+    """Reads queries for one model: `causal` ones up to the mask, others whole."""
+
+    def __init__(self, tokenizer: Any, *, causal: bool, max_length: int) -> None:
+        self._plain = plain_copy(tokenizer)
+        self._causal = causal
+        self._max_length = max_length
+        self._mask_id: int | None = tokenizer.mask_token_id
+        self._mask = "" if causal else self._plain.id_to_token(tokenizer.mask_token_id) or ""
+        starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        self._start = next(([token] for token in starts if token is not None), [])
+
+    def read(self, query: MaskedQuery) -> Reading:
+        """Return the query's tokens, cut to the model's length."""
+        parts = query.before_mask() if self._causal else query.parts
+        if any(HIDDEN in part.text for part in parts):
+            raise QueryRefused("a text contains U+FDD0, which is no character; remove it")
+        text = "".join(self._mask if part.kind == "mask" else part.text for part in parts)
+        if self._causal:
+            text = text.rstrip(" ")  # the next token brings its own space
+        spans, end = [], 0
+        for part in parts:
+            start, end = end, end + len(self._mask if part.kind == "mask" else part.text)
+            if part.kind == "input":
+                spans.append((start, end))
+        encoding = self._plain.encode(text)
+        ids, offsets, added = encoding.ids, encoding.offsets, encoding.special_tokens_mask
+        if self._causal:
+            while ids and added[len(ids) - 1]:  # a closing token would be read as the end of the text
+                ids = ids[:-1]
+            ids = ids or self._start
+        if not ids:
+            raise QueryRefused("nothing stands before the mask; give the prompt words before it")
+        inside = [
+            [
+                token
+                for token, (start, stop) in enumerate(offsets[: len(ids)])
+                if not added[token] and first <= start < last and stop <= last and ids[token] != self._mask_id
+            ]
+            for first, last in spans
+        ]
+        gone = self._cut(inside, offsets, len(ids))
+        kept = [token for index, token in enumerate(ids) if index not in gone]
+        at = len(kept) - 1 if self._mask_id is None or self._causal else kept.index(self._mask_id)
+        return Reading(kept, at, len(gone))
+
+    def _cut(self, inside: list[list[int]], offsets: list[tuple[int, int]], length: int) -> set[int]:
+        """Return the places of the tokens to leave out."""
+        excess = length - self._max_length
+        if excess <= 0:
+            return set()
+        room = sum(map(len, inside))
+        if excess > room:
+            raise QueryRefused(
+                f"the prompt alone has {length - room} tokens and the model reads at most {self._max_length}; "
+                "shorten the prompt or raise max_length"
+            )
+        gone: set[int] = set()
+        for tokens, kept in zip(inside, _share_cut([len(tokens) for tokens in inside], excess), strict=True):
+            end = kept
+            while 0 < end < len(tokens) and offsets[tokens[end]][0] < offsets[tokens[end - 1]][1]:
+                end -= 1  # the bytes of one character go together
+            gone.update(tokens[end:])
+        return gone

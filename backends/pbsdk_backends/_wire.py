@@ -1,0 +1,296 @@
+"""pbsdk's own protocol: whole distributions in two bytes a token, each tied to its question.
+
+A request is JSON: queries in parts, and the tokens wanted. An answer is binary:
+
+    PBA1 | length of the header, 4 bytes | header, JSON | rows, one after the other
+
+and a row is the tokens (8 bytes each; left out where they are the whole vocabulary or just those asked
+for) and then the codes (2 bytes each), little-endian. Every row carries the digest of its question
+and a digest over question and numbers together: a row that was swapped, cut or changed on its way is
+found out, and never used. What a batch did not answer comes as an error beside the rows it did.
+
+>>> from pbsdk.backend import MaskedQuery, Part
+>>> query = MaskedQuery((Part("input", "fine"), Part("mask")), example="e", prompt="p")
+>>> answer = MaskDistribution.from_logprobs([-0.105, -2.303])
+>>> body = encode_answers("m", [query], {0: answer}, asked=None)
+>>> decode_answers(body, "m", [query], asked=None).answered[0].codes
+array([ 108, 2358], dtype=uint16)
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pbsdk.backend import (
+    LEAST,
+    MASS_TOLERANCE,
+    Abilities,
+    MaskDistribution,
+    MaskedQuery,
+    Part,
+    Phase,
+    Tokens,
+    Vocabulary,
+    digest,
+)
+from pbsdk.errors import (
+    BackendError,
+    BackendTimeout,
+    BackendUnavailable,
+    BadAnswer,
+    InputError,
+    QueryRefused,
+)
+
+__all__ = [
+    "PROTOCOL",
+    "Failure",
+    "FillRequest",
+    "ModelCard",
+    "Outcome",
+    "decode_answers",
+    "encode_answers",
+    "encode_request",
+    "vocabulary_digest",
+]
+
+PROTOCOL = 1
+_MAGIC = b"PBA1"
+_LENGTH = struct.Struct("<I")
+_KINDS: dict[str, type[BackendError]] = {
+    kind.__name__: kind for kind in (BackendError, BackendUnavailable, BackendTimeout, QueryRefused, BadAnswer)
+}
+Token = Annotated[int, Field(ge=0, lt=1 << 63)]
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class WireQuery(_Strict):
+    """A query: its parts as (kind, text), its example, prompt and phase."""
+
+    parts: list[tuple[Literal["prompt", "input", "mask"], str]]
+    example: str
+    prompt: str
+    phase: Phase
+
+
+class FillRequest(_Strict):
+    """A batch of queries for one model."""
+
+    model: str = Field(description="digest of the identity of the model asked for")
+    queries: list[WireQuery]
+    tokens: list[Token] | None = Field(default=None, description="ascending; left out: all there is to know")
+    words: dict[Token, str] = Field(default_factory=dict, description="what these tokens say, for an open vocabulary")
+
+    def unpacked(self) -> list[MaskedQuery]:
+        """Return the queries; one without exactly one mask is an `InputError`."""
+        return [
+            MaskedQuery(tuple(Part(kind, text) for kind, text in query.parts), query.example, query.prompt, query.phase)
+            for query in self.queries
+        ]
+
+    def asked(self) -> Tokens | None:
+        """Return the tokens wanted; those that don't ascend are an `InputError`."""
+        if self.tokens is None:
+            return None
+        tokens = np.array(self.tokens, dtype=np.int64)
+        if not tokens.size or (np.diff(tokens) <= 0).any():
+            raise InputError("the tokens wanted must ascend, and be one at least")
+        return tokens
+
+
+class ModelCard(_Strict):
+    """What a server says of its model."""
+
+    protocol: int
+    identity: str = Field(description="the identity's canonical JSON")
+    mask_token: str
+    whole: bool
+    top: int | None
+    chosen: bool
+    mask: Literal["anywhere", "last"]
+    max_batch: int = Field(ge=1)
+    open_vocabulary: bool
+    vocabulary_size: int
+    vocabulary_digest: str
+
+    def abilities(self, batch_size: int) -> Abilities:
+        """Return what a client of this server can be asked for."""
+        return Abilities(whole=self.whole, top=self.top, chosen=self.chosen, mask=self.mask, batch_size=batch_size)
+
+
+class Failure(_Strict):
+    """A backend's error, as the three questions that a meter asks."""
+
+    kind: str
+    message: str
+    may_pass: bool
+    may_have_run: bool
+    retry_after: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+
+    @classmethod
+    def of(cls, error: BackendError) -> Failure:
+        """Write an error down."""
+        return cls(
+            kind=type(error).__name__,
+            message=str(error),
+            may_pass=error.may_pass,
+            may_have_run=error.may_have_run,
+            retry_after=error.retry_after,
+        )
+
+    def error(self, answered: Mapping[int, MaskDistribution] | None = None) -> BackendError:
+        """Return the error again."""
+        return _KINDS.get(self.kind, BackendError)(
+            self.message,
+            may_pass=self.may_pass,
+            may_have_run=self.may_have_run,
+            retry_after=self.retry_after,
+            answered=answered,
+        )
+
+
+class _Row(_Strict):
+    place: int = Field(ge=0)
+    query: str
+    count: int = Field(ge=1)
+    form: Literal["whole", "asked", "listed"]
+    rest: Annotated[int, Field(ge=0, le=LEAST)] | None
+    read: int = Field(ge=0)
+    cut: int = Field(ge=0)
+    check: str
+
+
+class _Header(_Strict):
+    model: str
+    rows: list[_Row]
+    failure: Failure | None = None
+    words: dict[Token, str] = Field(default_factory=dict)
+
+
+class Outcome(_Strict):
+    """What came of a batch."""
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    answered: dict[int, MaskDistribution]
+    failure: Failure | None
+    words: dict[int, str]
+
+
+def vocabulary_digest(vocabulary: Vocabulary) -> str:
+    """Name a closed vocabulary's words in their order."""
+    return digest(*(vocabulary[token] for token in range(len(vocabulary))))
+
+
+def encode_request(
+    model: str, queries: Sequence[MaskedQuery], asked: Tokens | None, words: Mapping[int, str] | None = None
+) -> dict[str, object]:
+    """Write a batch of queries, for JSON."""
+    return {
+        "model": model,
+        "queries": [
+            {
+                "parts": [(part.kind, part.text) for part in query.parts],
+                "example": query.example,
+                "prompt": query.prompt,
+                "phase": query.phase,
+            }
+            for query in queries
+        ],
+        "tokens": None if asked is None else [int(token) for token in asked],
+        "words": words or {},
+    }
+
+
+def encode_answers(
+    model: str,
+    queries: Sequence[MaskedQuery],
+    answered: Mapping[int, MaskDistribution],
+    *,
+    asked: Tokens | None,
+    failure: Failure | None = None,
+    words: Mapping[int, str] | None = None,
+) -> bytes:
+    """Write the answers that there are, by their place in the batch."""
+    rows, payload = [], []
+    for place, answer in sorted(answered.items()):
+        form: Literal["whole", "asked", "listed"] = "listed"
+        if answer.tokens is None:
+            form = "whole"
+        elif asked is not None and np.array_equal(answer.tokens, asked):
+            form = "asked"
+        tokens = b"" if answer.tokens is None or form == "asked" else answer.tokens.astype("<i8").tobytes()
+        data = tokens + answer.codes.astype("<u2").tobytes()
+        row = _Row(
+            place=place,
+            query=queries[place].content,
+            count=len(answer.codes),
+            form=form,
+            rest=answer.rest,
+            read=answer.read_tokens,
+            cut=answer.cut_tokens,
+            check="",
+        )
+        rows.append(row.model_copy(update={"check": _check(row, data)}))
+        payload.append(data)
+    header = _Header(model=model, rows=rows, failure=failure, words=dict(words or {})).model_dump_json().encode()
+    return b"".join((_MAGIC, _LENGTH.pack(len(header)), header, *payload))
+
+
+def decode_answers(body: bytes, model: str, queries: Sequence[MaskedQuery], *, asked: Tokens | None) -> Outcome:
+    """Read an answer, and check every row against the question it should belong to."""
+    start = len(_MAGIC) + _LENGTH.size
+    if len(body) < start or body[: len(_MAGIC)] != _MAGIC:
+        raise BadAnswer("the answer is not in pbsdk's protocol; is this a `pbsdk serve` address?")
+    at = start + _LENGTH.unpack_from(body, len(_MAGIC))[0]
+    try:
+        header = _Header.model_validate_json(body[start:at])
+    except ValidationError as error:
+        raise BadAnswer(f"the answer's header can't be read: {error.errors()[0]['msg']}") from None
+    if header.model != model:
+        raise BadAnswer("another model answered than the one that was asked")
+    answered: dict[int, MaskDistribution] = {}
+    for row in header.rows:
+        if row.place >= len(queries) or row.place in answered:
+            raise BadAnswer(f"row {row.place} was not asked for, or came twice")
+        size = row.count * (10 if row.form == "listed" else 2)
+        answered[row.place] = _distribution(row, body[at : at + size], queries[row.place], asked)
+        at += size
+    if at != len(body):
+        raise BadAnswer("the answer is longer than its rows")
+    if header.failure is None and len(answered) != len(queries):
+        raise BadAnswer(f"{len(queries)} queries were asked and {len(answered)} answered")
+    return Outcome(answered=answered, failure=header.failure, words=header.words)
+
+
+def _distribution(row: _Row, data: bytes, query: MaskedQuery, asked: Tokens | None) -> MaskDistribution:
+    if row.query != query.content or row.check != _check(row, data):
+        raise BadAnswer(f"row {row.place} doesn't belong to its question, or was damaged on its way")
+    tokens: Tokens | None = None
+    if row.form == "asked":
+        if asked is None or len(asked) != row.count:
+            raise BadAnswer(f"row {row.place} answers for tokens that were not asked for")
+        tokens = asked
+    elif row.form == "listed":
+        tokens = np.frombuffer(data[: row.count * 8], dtype="<i8").astype(np.int64)
+        if (np.diff(tokens) <= 0).any():
+            raise BadAnswer(f"the tokens of row {row.place} don't ascend")
+    codes = np.frombuffer(data[-row.count * 2 :], dtype="<u2").astype(np.uint16)
+    answer = MaskDistribution(codes=codes, tokens=tokens, rest=row.rest, read_tokens=row.read, cut_tokens=row.cut)
+    mass = float(np.exp(answer.logprobs).sum())
+    if mass > 1 + MASS_TOLERANCE or (tokens is None and mass < 1 - MASS_TOLERANCE):
+        raise BadAnswer(f"the probabilities of row {row.place} sum to {mass:.4f}")
+    return answer
+
+
+def _check(row: _Row, data: bytes) -> str:
+    about = f"{row.count} {row.form} {row.rest} {row.read} {row.cut}"
+    return digest(row.query, about, data)

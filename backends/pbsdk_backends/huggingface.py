@@ -1,0 +1,187 @@
+"""The adapter `huggingface`: fill-mask on the serverless API, an Inference Endpoint, or a server like it.
+
+The API takes a text with the model's mask in it and shows the `top_k` most probable tokens, with their
+numbers and words: training sees these, and the rest is censored. For prediction it can be asked for
+chosen `targets`. It quietly replaces a target that is no single token by its first piece, and returns
+targets in an order of its own; so answers are matched by the token's number, and one that is missing
+is refused, never filled in.
+
+One request, one text: a batch goes out over several connections at once. Connecting asks once, outside
+any budget, to learn early what would fail later. A model that is still loading is left to the meter's
+patience.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Annotated, Unpack
+
+import numpy as np
+from pydantic import BaseModel, Field, RootModel, SecretStr
+
+from pbsdk.backend import (
+    Abilities,
+    Floats,
+    MaskDistribution,
+    MaskedLMBackend,
+    MaskedQuery,
+    ModelIdentity,
+    OpenVocabulary,
+    Part,
+    Tokens,
+)
+from pbsdk.errors import BackendError, BadAnswer, InputError, QueryRefused
+from pbsdk_backends._parallel import Job
+from pbsdk_backends._texts import shortened
+from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
+
+__all__ = ["HuggingFaceBackend"]
+
+SERVERLESS = "https://router.huggingface.co/hf-inference/models"
+_PROBE = (Part("prompt", "The capital of France is "), Part("mask"), Part("prompt", "."))
+
+
+class _Item(BaseModel):
+    score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
+    token: Annotated[int, Field(ge=0, lt=1 << 62)]
+    token_str: str
+
+
+class _Items(RootModel[list[_Item]]):
+    pass
+
+
+class HuggingFaceBackend(MaskedLMBackend):
+    """A masked model on Hugging Face's serverless API, an Inference Endpoint, or a server that speaks fill-mask.
+
+    Args:
+        model: the model's name on the hub; on a server of one's own, any name for it.
+        url: the address of an endpoint; None for the serverless API.
+        revision: which revision the endpoint runs, if known: part of the identity.
+        top_k: how many tokens an answer shows.
+        mask_token: how the model writes its mask: `<mask>` for RoBERTa's kin, `[MASK]` for BERT's.
+        targets: ask for chosen tokens at prediction; False: use the top k there too.
+        max_characters: longer inputs are cut; 1,500 fit 512 tokens of most texts.
+        api_key: or set HF_TOKEN (for Hugging Face's own hosts) or PBSDK_API_KEY (for others).
+        network: workers, time-outs and limits; see `Network`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        url: str | None = None,
+        revision: str | None = None,
+        top_k: int = 100,
+        mask_token: str = "<mask>",  # noqa: S107 - a marker in a text, not a secret
+        targets: bool = True,
+        max_characters: int = 1500,
+        api_key: str | SecretStr | None = None,
+        **network: Unpack[NetworkOptions],
+    ) -> None:
+        if top_k < 1 or max_characters < 1 or not mask_token:
+            raise InputError("top_k and max_characters must be 1 at least, and mask_token not empty")
+        address = url or f"{SERVERLESS}/{model}"
+        self._transport = Transport(address, Network.of(network), key=api_key, own="hf_token")
+        self._top_k = top_k
+        self._count: int | None = None
+        self._lock = threading.Lock()
+        self._max_characters = max_characters
+        self.mask_token = mask_token
+        self._words = self.vocabulary = OpenVocabulary()
+        details = {"adapter": "huggingface/1", "mask": mask_token, "max_characters": str(max_characters)}
+        self.identity = ModelIdentity(model, details | ({"revision": revision} if revision else {}))
+        self.abilities = Abilities(whole=False, top=top_k, chosen=targets, batch_size=self._transport.batch_size)
+        try:
+            self._probe()
+        except BaseException:
+            self.close()
+            raise
+
+    def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
+        """Ask for each query in a request of its own, several at once."""
+        wanted = tokens if self.abilities.chosen else None
+        return self._transport.fill([Job([at], partial(self._ask, query, wanted)) for at, query in enumerate(queries)])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
+    def _probe(self) -> None:
+        query = MaskedQuery(_PROBE, example="", prompt="")
+        try:
+            self._ask(query, None)
+        except BackendError as error:
+            cure = f"{self.identity.name!r} must be a masked model, served for fill-mask, with the mask {self.mask_token!r}"
+            problem = setup_error(error, cure)
+            if problem is not error:  # a model that loads, or a full queue, is the meter's to wait for
+                raise problem from None
+
+    def _ask(self, query: MaskedQuery, tokens: Tokens | None) -> list[MaskDistribution]:
+        parts, cut = shortened(query.parts, self._max_characters)
+        text = "".join(self.mask_token if part.kind == "mask" else part.text for part in parts)
+        if text.count(self.mask_token) != 1:
+            raise QueryRefused(f"a text contains the model's own mask {self.mask_token!r}; take it out")
+        if tokens is None:
+            return [self._top(text, cut)]
+        return [self._chosen(text, tokens, cut)]
+
+    def _top(self, text: str, cut: int) -> MaskDistribution:
+        items = self._items({"inputs": text, "parameters": {"top_k": self._top_k}})
+        with self._lock:
+            # A server may show fewer than asked for, but always the same number.
+            self._count = self._count or len(items)
+            if not 1 <= len(items) <= self._top_k or len(items) != self._count:
+                raise BadAnswer(f"the server showed {len(items)} tokens; {self._count} were expected")
+        return MaskDistribution.from_logprobs(
+            _logs([item.score for item in items]), [item.token for item in items], top=True, cut_tokens=cut
+        )
+
+    def _chosen(self, text: str, tokens: Tokens, cut: int) -> MaskDistribution:
+        wanted = [int(token) for token in tokens]
+        targets = sorted({spelling for token in wanted for spelling in self._spellings(token)})
+        items = self._items({"inputs": text, "parameters": {"targets": targets, "top_k": len(targets)}})
+        scores = {item.token: item.score for item in items}
+        replaced = [self._words[token] for token in wanted if token not in scores]
+        if replaced:
+            raise QueryRefused(
+                f"the server answered for other tokens than {', '.join(map(repr, replaced[:5]))}; "
+                "connect with targets=False to predict from the top k",
+                may_have_run=True,
+            )
+        return MaskDistribution.from_logprobs(_logs([scores[token] for token in wanted]), wanted, cut_tokens=cut)
+
+    def _spellings(self, token: int) -> list[str]:
+        word = self._words.known.get(token)
+        if word is None:
+            raise InputError(f"what token {token} says is not known here; train, or load the saved classifier, first")
+        # The API looks a target up as the model's file spells it, where a space has a sign of its own.
+        return [word, f"\u0120{word[1:]}"] if word.startswith(" ") else [word, f"\u2581{word}"]
+
+    def _items(self, request: Mapping[str, object]) -> list[_Item]:
+        said = read_json(self._transport.post("", request).body)
+        if isinstance(said, list) and len(said) == 1 and isinstance(said[0], list):
+            said = said[0]
+        items = validated(_Items, [said] if isinstance(said, dict) else said).root
+        if len({item.token for item in items}) != len(items):
+            raise BadAnswer("a token stands in the answer twice")
+        for item in items:
+            if self._words.known.get(item.token, item.token_str) != item.token_str:
+                raise BadAnswer(f"token {item.token} has changed its word; another model answers than before")
+        for item in items:
+            self._words.learn(item.token, item.token_str)
+        return items
+
+
+def _logs(scores: Sequence[float]) -> Floats:
+    with np.errstate(divide="ignore"):  # a score of 0 is below what was printed: the grid's last step
+        logs: Floats = np.log(np.asarray(scores, dtype=np.float64))
+    return logs

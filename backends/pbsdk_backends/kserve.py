@@ -1,0 +1,280 @@
+"""The adapter `kserve`: whole tensors over the Open Inference Protocol v2, as KServe and Triton speak it.
+
+Such a server knows tensors, not words, so tokenising is done here, from the model's `tokenizer.json` and
+without torch, in the same way as for a local model: inputs are cut inside the text, prompt and mask
+survive. The model's answer is a tensor of logits, (1, length, vocabulary) or (1, vocabulary); the row at
+the mask is taken and normalised. A server whose model takes texts itself, as `pbsdk serve` does, says
+so in its metadata, and gets texts.
+
+Tensors come as bytes after the JSON where the server can do that, because decimal numbers are four
+times as long. A row of every position is long all the same: 512 tokens of RoBERTa are 103 MB. A model
+that gives logits at the mask alone saves nearly all of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Unpack
+from urllib.parse import quote
+
+import numpy as np
+from pydantic import BaseModel, Field, SecretStr
+
+from pbsdk.backend import (
+    Abilities,
+    Floats,
+    MaskDistribution,
+    MaskedLMBackend,
+    MaskedQuery,
+    ModelIdentity,
+    Part,
+    Tokens,
+    Vocabulary,
+)
+from pbsdk.errors import BackendError, BadAnswer, InputError, ModelUnusable, QueryRefused
+from pbsdk_backends._parallel import Job
+from pbsdk_backends._reading import Reader, Reading, surface_words
+from pbsdk_backends._tokenizer_file import TokenizerFile
+from pbsdk_backends._transport import Network, NetworkOptions, Reply, Transport, read_json, setup_error, validated
+
+__all__ = ["KServeBackend"]
+
+HEADER_LENGTH = "Inference-Header-Content-Length"
+LARGEST_ANSWER = 256 << 20
+_PROBE = (Part("input", "The capital of France is "), Part("mask"), Part("prompt", "."))
+_FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "BF16": "<u2"}
+
+
+class _TensorInfo(BaseModel):
+    name: str
+    datatype: str
+    shape: list[int] = Field(default_factory=list)
+
+
+class _Metadata(BaseModel):
+    name: str
+    versions: list[str] = Field(default_factory=list)
+    inputs: list[_TensorInfo]
+    outputs: list[_TensorInfo]
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Output(BaseModel):
+    name: str
+    datatype: str
+    shape: list[int]
+    data: list[Any] | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
+
+
+class _Inference(BaseModel):
+    model_name: str
+    model_version: str = ""
+    outputs: list[_Output]
+
+
+class KServeBackend(MaskedLMBackend):
+    """A masked or causal model on KServe, Triton or any server of the Open Inference Protocol v2.
+
+    Args:
+        model: the model's name on the server.
+        url: the server's address, without `/v2`.
+        tokenizer: the model's `tokenizer.json`, or a folder that holds it; not needed where the model takes texts.
+        version: which version of the model; None for the server's choice.
+        causal: the model reads up to the mask only; None: as the server says, or else no.
+        max_length: tokens that the model reads; longer inputs are cut.
+        output: the tensor of logits; None for the first of numbers.
+        api_key: or set PBSDK_API_KEY.
+        network: workers, time-outs and limits; see `Network`.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        *,
+        url: str,
+        tokenizer: str | Path | None = None,
+        version: str | None = None,
+        causal: bool | None = None,
+        max_length: int = 512,
+        output: str | None = None,
+        api_key: str | SecretStr | None = None,
+        **network: Unpack[NetworkOptions],
+    ) -> None:
+        if max_length < 8:
+            raise InputError("max_length must be 8 at least")
+        self._model = model
+        self._max_length = max_length
+        self._file = None if tokenizer is None else TokenizerFile(tokenizer)
+        self._transport = Transport(url, Network.of({"max_bytes": LARGEST_ANSWER, **network}), key=api_key)
+        self._path = f"/v2/models/{quote(model)}" + (f"/versions/{quote(version)}" if version else "")
+        self._version = version
+        try:
+            self._connect(causal, output)
+        except BackendError as error:
+            self.close()
+            raise setup_error(error, f"is {model!r} a model of this server?") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
+        """Ask for each query in a request of its own, several at once; answers are whole."""
+        del tokens
+        return self._transport.fill([Job([at], partial(self._ask, query)) for at, query in enumerate(queries)])
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._transport.close()
+
+    def _connect(self, causal: bool | None, output: str | None) -> None:
+        metadata = validated(_Metadata, read_json(self._transport.get(self._path).body))
+        if metadata.name != self._model:
+            raise ModelUnusable(f"{self._model!r} was asked for and {metadata.name!r} answered")
+        self._causal = metadata.parameters.get("mask") == "last" if causal is None else causal
+        self._inputs = {tensor.name: tensor.datatype for tensor in metadata.inputs}
+        self._output = _chosen_output(metadata, output)
+        self._texts = "BYTES" in self._inputs.values()
+        if self._version is None and len(metadata.versions) == 1:
+            self._version = metadata.versions[0]
+        words = self._read_vocabulary(metadata) if self._texts else self._read_tokenizer()
+        self.vocabulary = Vocabulary(words)
+        details = {"adapter": "kserve/1", "version": self._version or "", "output": self._output}
+        if not self._texts and self._file is not None:
+            details |= {"tokenizer": self._file.digest, "max_length": str(self._max_length)}
+        self.identity = ModelIdentity(self._model, details)
+        self.abilities = Abilities(mask="last" if self._causal else "anywhere", batch_size=self._transport.batch_size)
+
+    def _read_vocabulary(self, metadata: _Metadata) -> list[str]:
+        if self._file is None and not any(tensor.name == "vocabulary" for tensor in metadata.outputs):
+            raise ModelUnusable(f"what the tokens of {self._model!r} say is not known; give tokenizer=")
+        if self._file is not None:
+            return surface_words(self._file, self._columns())
+        request = self._text_request([], ["vocabulary"])
+        outputs, _ = self._infer(request)
+        words = next((output.data for output in outputs if output.name == "vocabulary"), None)
+        if not words or not all(isinstance(word, str) for word in words):
+            raise BadAnswer("the server's vocabulary is not a list of words")
+        return words
+
+    def _read_tokenizer(self) -> list[str]:
+        unknown = set(self._inputs) - {"input_ids", "attention_mask", "token_type_ids"}
+        if "input_ids" not in self._inputs or unknown:
+            raise ModelUnusable(
+                f"the model takes {', '.join(self._inputs)}; it should take input_ids, "
+                "and may take attention_mask and token_type_ids"
+            )
+        if self._file is None:
+            raise ModelUnusable("the model takes token numbers; give its tokenizer.json, or its folder, as tokenizer=")
+        if not self._causal and self._file.mask_token is None:
+            raise ModelUnusable("the tokenizer has no mask; give causal=True if the model continues texts")
+        self.mask_token = self._file.mask_token or self.mask_token
+        self._reader = Reader(self._file, causal=self._causal, max_length=self._max_length)
+        return surface_words(self._file, self._columns())
+
+    def _columns(self) -> int:
+        """Ask once, to see how wide the answer is, and that there is one."""
+        query = MaskedQuery(_PROBE, example="", prompt="")
+        return len(self._row(query, None if self._texts else self._reader.read(query)))
+
+    def _ask(self, query: MaskedQuery) -> list[MaskDistribution]:
+        reading = None if self._texts else self._reader.read(query)
+        logprobs = self._row(query, reading)
+        if len(logprobs) != len(self.vocabulary):
+            raise BadAnswer(f"the answer holds {len(logprobs)} tokens; the vocabulary has {len(self.vocabulary)}")
+        read, cut = (0, 0) if reading is None else (len(reading.ids), reading.cut)
+        return [MaskDistribution.from_logprobs(logprobs, read_tokens=read, cut_tokens=cut)]
+
+    def _row(self, query: MaskedQuery, reading: Reading | None) -> Floats:
+        """Return the log-probabilities at the mask."""
+        if reading is not None:
+            request = self._id_request(reading.ids)
+        elif self.mask_token in query.text(""):
+            raise QueryRefused(f"a text contains the mask {self.mask_token!r} itself; take it out")
+        else:
+            request = self._text_request([query.text(self.mask_token)], [self._output])
+        outputs, data = self._infer(request)
+        logits = self._tensor(outputs, data)
+        if logits.ndim == 3 and reading is not None and logits.shape[:2] == (1, len(reading.ids)):
+            logits = logits[:, reading.at]
+        if logits.ndim != 2 or len(logits) != 1:
+            raise BadAnswer(f"the tensor {self._output!r} has the shape {logits.shape}")
+        row: Floats = logits[0].astype(np.float64)
+        if not np.isfinite(row).all():
+            raise BadAnswer("a logit is not finite")
+        if self._output == "logprobs":  # left as they are, so that they keep their place on the grid
+            return row
+        row -= row.max()
+        return row - math.log(float(np.exp(row).sum()))
+
+    def _id_request(self, ids: Sequence[int]) -> dict[str, Any]:
+        values = {"input_ids": ids, "attention_mask": [1] * len(ids), "token_type_ids": [0] * len(ids)}
+        tensors = [
+            {"name": name, "shape": [1, len(ids)], "datatype": datatype, "data": list(values[name])}
+            for name, datatype in self._inputs.items()
+        ]
+        return self._request(tensors, [self._output])
+
+    def _text_request(self, texts: Sequence[str], outputs: Sequence[str]) -> dict[str, Any]:
+        name = next(name for name, datatype in self._inputs.items() if datatype == "BYTES")
+        return self._request([{"name": name, "shape": [len(texts)], "datatype": "BYTES", "data": list(texts)}], outputs)
+
+    def _request(self, inputs: Sequence[Mapping[str, Any]], outputs: Sequence[str]) -> dict[str, Any]:
+        wishes = [{"name": name, "parameters": {"binary_data": name == self._output}} for name in outputs]
+        return {"inputs": list(inputs), "outputs": wishes}
+
+    def _infer(self, request: Mapping[str, Any]) -> tuple[list[_Output], bytes]:
+        reply = self._transport.post(f"{self._path}/infer", request)
+        head, data = _split(reply)
+        answer = validated(_Inference, read_json(head))
+        if answer.model_name != self._model:
+            raise BadAnswer(f"{self._model!r} was asked and {answer.model_name!r} answered")
+        if self._version and answer.model_version and answer.model_version != self._version:
+            raise BadAnswer(f"version {answer.model_version} of the model answered, and {self._version} was asked")
+        return answer.outputs, data
+
+    def _tensor(self, outputs: Sequence[_Output], data: bytes) -> np.ndarray[Any, np.dtype[Any]]:
+        start = 0
+        for output in outputs:
+            size = int(output.parameters.get("binary_data_size", 0))
+            if output.name == self._output:
+                return _numbers(output, data[start : start + size] if size else None)
+            start += size
+        raise BadAnswer(f"the answer lacks the tensor {self._output!r}")
+
+
+def _chosen_output(metadata: _Metadata, output: str | None) -> str:
+    numbers = [tensor.name for tensor in metadata.outputs if tensor.datatype in _FLOATS]
+    if (output is not None and output not in numbers) or not numbers:
+        raise ModelUnusable(
+            f"the model gives {', '.join(f'{tensor.name} ({tensor.datatype})' for tensor in metadata.outputs)}; "
+            "output= must name its tensor of logits"
+        )
+    return output or numbers[0]
+
+
+def _split(reply: Reply) -> tuple[bytes, bytes]:
+    length = reply.headers.get(HEADER_LENGTH)
+    if length is None:
+        return reply.body, b""
+    if not length.isdecimal() or int(length) > len(reply.body):
+        raise BadAnswer("the answer's header doesn't fit its length")
+    return reply.body[: int(length)], reply.body[int(length) :]
+
+
+def _numbers(output: _Output, data: bytes | None) -> np.ndarray[Any, np.dtype[Any]]:
+    if output.datatype not in _FLOATS:
+        raise BadAnswer(f"the tensor {output.name!r} has the datatype {output.datatype}")
+    try:
+        if data is None:
+            values = np.asarray(output.data, dtype=np.float64).ravel()
+        else:
+            values = np.frombuffer(data, dtype=_FLOATS[output.datatype])
+            if output.datatype == "BF16":  # the upper half of a 32-bit number
+                values = (values.astype(np.uint32) << 16).view(np.float32)
+        return values.reshape(output.shape)
+    except (ValueError, TypeError):
+        raise BadAnswer(f"the numbers of {output.name!r} don't fill its shape {output.shape}") from None

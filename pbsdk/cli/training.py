@@ -1,0 +1,31 @@
+"""Commands that ask a model: demo."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbsdk.cli.common import AsJson, show
+from pbsdk.demo import run_demo
+
+__all__ = ["add_to"]
+
+
+def demo(
+    folder: Annotated[Path, typer.Option(help="Where the run and the model are kept.")] = Path("runs/demo"),
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Train a support-ticket classifier on the embedded model, and show what it cost.
+
+    The first time takes a few minutes; a second run asks nothing and takes seconds.
+    """
+    result = run_demo(folder)
+    show(result, result.to_dict(), as_json=as_json)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command()(demo)

@@ -1,0 +1,76 @@
+"""What a classifier learned, in words: its prompts, a word for each class, and how much each counts."""
+
+from __future__ import annotations
+
+import html
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Explanation", "LearnerRow"]
+
+
+@dataclass(frozen=True)
+class LearnerRow:
+    """One weak learner: a prompt, the word that stands for each class, and its weight."""
+
+    prompt: str
+    words: tuple[str, ...]
+    weight: float
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """A table of weak learners, in the order they were trained."""
+
+    classes: tuple[Any, ...]
+    rows: tuple[LearnerRow, ...]
+
+    def words(self, label: Any, count: int = 8) -> list[str]:
+        """Return the words by which a class is recognised, weightiest first."""
+        place = self.classes.index(label)
+        weights: Counter[str] = Counter()
+        for row in self.rows:
+            weights[row.words[place].strip()] += row.weight  # type: ignore[assignment] # Counters take floats too
+        return [word for word, _ in weights.most_common(count)]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain data."""
+        return {
+            "classes": list(self.classes),
+            "learners": [
+                {
+                    "prompt": row.prompt,
+                    "words": dict(zip(map(str, self.classes), row.words, strict=True)),
+                    "weight": row.weight,
+                }
+                for row in self.rows
+            ],
+        }
+
+    def __str__(self) -> str:
+        return "\n".join(
+            "  ".join(cell.ljust(width) for cell, width in zip(line, self._widths(), strict=True)).rstrip()
+            for line in (self._header(), *self._cells())
+        )
+
+    def _repr_html_(self) -> str:
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(line(cells, "td") for cells in self._cells())
+        return f"<table><thead>{line(self._header(), 'th')}</thead><tbody>{body}</tbody></table>"
+
+    def _header(self) -> tuple[str, ...]:
+        return ("#", "weight", "prompt", *map(str, self.classes))
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        # repr shows the space that belongs to a word, and hides no control character
+        return [
+            (str(at), f"{row.weight:.3f}", row.prompt.replace("\n", "\\n"), *map(repr, row.words))
+            for at, row in enumerate(self.rows, 1)
+        ]
+
+    def _widths(self) -> list[int]:
+        return [max(map(len, column)) for column in zip(self._header(), *self._cells(), strict=True)]

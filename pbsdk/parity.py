@@ -1,0 +1,271 @@
+"""Parity: do two backends say the same? Found out on a few texts, before money goes into training.
+
+The same queries go to both. Tokens are matched by their words, because two providers may number them
+differently, and compared where both show them: how far the log-probabilities of the likeliest tokens
+lie apart, how many of the likeliest are the same, and whether the verdict is, that is the word that
+wins, among given words or among all.
+
+>>> from pbsdk.testing import FakeBackend
+>>> report = parity(FakeBackend(), FakeBackend(), ["a fine day", "a dull day"])
+>>> report.largest_difference, report.agreement, report.conclusion
+(0.0, 1.0, 'the same: one can stand in for the other')
+>>> parity(FakeBackend(), FakeBackend(seed=1), ["a fine day"]).conclusion
+'different: train anew after a swap'
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from html import escape
+from statistics import fmean
+from typing import Any, Literal
+
+import numpy as np
+
+from pbsdk.backend import (
+    STEPS_PER_NAT,
+    Abilities,
+    MaskDistribution,
+    MaskedLMBackend,
+    Phase,
+    Tokens,
+    Vocabulary,
+)
+from pbsdk.errors import InputError
+from pbsdk.examples import read_examples
+from pbsdk.templates import Template, fit_templates, refuse_markers
+
+__all__ = ["ParityReport", "ParityRow", "parity"]
+
+PROMPTS = ("<input> It was <mask>", "<input> This is about <mask>")
+SAME = 2 / STEPS_PER_NAT
+"""What rounding to the grid and another make-up of batches may do, in nats."""
+ALIKE = 0.1
+"""A mean difference, in nats, that rounding on the wire or half precision explains."""
+
+
+@dataclass(frozen=True)
+class ParityRow:
+    """One query, answered by both."""
+
+    text: str
+    prompt: str
+    compared: int
+    """Tokens among the likeliest that both showed."""
+    mean_difference: float | None
+    """In nats; None if no token was shown by both."""
+    largest_difference: float | None
+    shared: float
+    """Share of the first backend's likeliest words that are among the second's."""
+    top: tuple[tuple[str, ...], tuple[str, ...]]
+    """The likeliest words of each, up to five."""
+    verdicts: tuple[str, str]
+
+    @property
+    def agree(self) -> bool:
+        """Both have the same verdict."""
+        return self.verdicts[0] == self.verdicts[1]
+
+
+@dataclass(frozen=True)
+class ParityReport:
+    """How two backends compare, query by query and in all."""
+
+    models: tuple[str, str]
+    identical: bool
+    """Both have the same identity."""
+    rows: tuple[ParityRow, ...]
+
+    @property
+    def mean_difference(self) -> float | None:
+        """The mean over queries of the mean difference, in nats."""
+        known = [row.mean_difference for row in self.rows if row.mean_difference is not None]
+        return fmean(known) if known else None
+
+    @property
+    def largest_difference(self) -> float | None:
+        """The largest difference of one token's log-probability, in nats."""
+        return max((row.largest_difference for row in self.rows if row.largest_difference is not None), default=None)
+
+    @property
+    def shared(self) -> float:
+        """The mean share of likeliest words in common."""
+        return fmean(row.shared for row in self.rows)
+
+    @property
+    def agreement(self) -> float:
+        """The share of queries with the same verdict."""
+        return fmean(row.agree for row in self.rows)
+
+    @property
+    def verdict(self) -> Literal["same", "alike", "different"]:
+        """What to make of it, in a word."""
+        mean, largest = self.mean_difference, self.largest_difference
+        if mean is None or largest is None:
+            return "different"
+        if largest <= SAME and self.agreement == 1:
+            return "same"
+        return "alike" if mean <= ALIKE and self.agreement >= 0.9 else "different"
+
+    @property
+    def conclusion(self) -> str:
+        """What to make of it, in a sentence."""
+        return {
+            "same": "the same: one can stand in for the other",
+            "alike": "alike, not the same: a classifier should carry over; check its accuracy on held-out texts",
+            "different": "different: train anew after a swap",
+        }[self.verdict]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain data."""
+        return {
+            "models": list(self.models),
+            "identical": self.identical,
+            "verdict": self.verdict,
+            "conclusion": self.conclusion,
+            "mean_difference": self.mean_difference,
+            "largest_difference": self.largest_difference,
+            "shared": self.shared,
+            "agreement": self.agreement,
+            "rows": [asdict(row) for row in self.rows],
+        }
+
+    def __str__(self) -> str:
+        lines = [_HEAD, *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([f"{self.models[0]} and {self.models[1]}", "", *table, "", self._summary(), self.conclusion])
+
+    def _repr_html_(self) -> str:
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(line(cells, "td") for cells in self._cells())
+        title = escape(f"{self.models[0]} and {self.models[1]}: {self.conclusion}")
+        table = f"<table><thead>{line(_HEAD, 'th')}</thead><tbody>{body}</tbody></table>"
+        return f"<div><p><b>{title}</b></p>{table}<p>{escape(self._summary())}</p></div>"
+
+    def _summary(self) -> str:
+        return (
+            f"log-probabilities differ by {_nats(self.mean_difference)} on average and {_nats(self.largest_difference)} "
+            f"at most; {self.shared:.0%} of the likeliest words are shared; {self.agreement:.0%} of verdicts agree"
+        )
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        return [
+            (
+                _short(row.text),
+                row.prompt,
+                str(row.compared),
+                _nats(row.mean_difference),
+                _nats(row.largest_difference),
+                f"{row.shared:.0%}",
+                repr(row.verdicts[0]),
+                "=" if row.agree else repr(row.verdicts[1]),
+            )
+            for row in self.rows
+        ]
+
+
+_HEAD = ("text", "prompt", "tokens", "mean", "most", "shared", "verdict", "the other's")
+
+
+def parity(
+    a: MaskedLMBackend,
+    b: MaskedLMBackend,
+    texts: Any,
+    *,
+    prompts: Sequence[str | Template] = PROMPTS,
+    words: Sequence[str] = (),
+    top: int = 20,
+) -> ParityReport:
+    """Ask two backends the same, and report how their answers differ.
+
+    Every text costs each backend one pass a prompt, in the phase `predict`.
+
+    Args:
+        a: the backend that is known.
+        b: the one that shall stand in for it.
+        texts: a few texts, or pairs, of the kind to be classified.
+        prompts: under which to ask; for pairs they must be given.
+        words: the verdict is the likeliest of these; without them, of all.
+        top: how many of the likeliest tokens are compared.
+    """
+    examples = read_examples(texts)
+    if not examples or top < 1:
+        raise InputError("parity needs one text at least, and top must be 1 at least")
+    for backend in (a, b):
+        refuse_markers(examples, backend.mask_token)
+    last = "last" in {a.abilities.mask, b.abilities.mask}
+    pool = [Template(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
+    # If one of them reads nothing after the mask, neither is asked to.
+    templates = fit_templates(pool, Abilities(mask="last" if last else "anywhere"), pairs=examples[0].pair is not None)
+    asked = [(example, template) for example in examples for template in templates]
+    queries = [template.query(example, Phase.PREDICT) for example, template in asked]
+    answers = [(backend.vocabulary, list(backend.stream(queries))) for backend in (a, b)]
+    missing = [word for word in words for vocabulary, _ in answers if vocabulary.find(word) is None]
+    if missing:
+        raise InputError(f"{missing[0]!r} is not a token of both models; choose another word")
+    rows = tuple(
+        _row(
+            " / ".join(example.texts),
+            template.source,
+            *(_Side(vocabulary, found[at], words, top) for vocabulary, found in answers),
+        )
+        for at, (example, template) in enumerate(asked)
+    )
+    return ParityReport((a.identity.name, b.identity.name), a.identity == b.identity, rows)
+
+
+class _Side:
+    """One backend's answer: its likeliest tokens, and its verdict."""
+
+    def __init__(self, vocabulary: Vocabulary, answer: MaskDistribution, words: Sequence[str], top: int) -> None:
+        self.vocabulary = vocabulary
+        self.answer = answer
+        self.best = _likeliest(answer, top)
+        self.top = [vocabulary[int(token)] for token in self.best]
+        self.verdict = max(words, key=self._value) if words else self.top[0].strip()
+
+    def value(self, word: str) -> float | None:
+        """Return the log-probability of exactly this word, or None where it is not shown."""
+        token = self.vocabulary.get(word)
+        if token is None or (self.answer.tokens is not None and token not in self.answer.tokens):
+            return None
+        return float(self.answer.at(np.array([token]))[0]) / -STEPS_PER_NAT
+
+    def _value(self, word: str) -> float:
+        token = self.vocabulary.find(word)
+        return -np.inf if token is None else float(self.answer.at(np.array([token]))[0]) / -STEPS_PER_NAT
+
+
+def _likeliest(answer: MaskDistribution, top: int) -> Tokens:
+    best = np.argsort(answer.codes, kind="stable")[:top]
+    return best if answer.tokens is None else answer.tokens[best]
+
+
+def _row(text: str, prompt: str, a: _Side, b: _Side) -> ParityRow:
+    pairs: Mapping[str, tuple[float | None, float | None]] = {
+        word: (a.value(word), b.value(word)) for word in dict.fromkeys([*a.top, *b.top])
+    }
+    gaps = [abs(one - other) for one, other in pairs.values() if one is not None and other is not None]
+    return ParityRow(
+        text=text,
+        prompt=prompt,
+        compared=len(gaps),
+        mean_difference=fmean(gaps) if gaps else None,
+        largest_difference=max(gaps) if gaps else None,
+        shared=len(set(a.top) & set(b.top)) / len(set(a.top)),
+        top=(tuple(a.top[:5]), tuple(b.top[:5])),
+        verdicts=(a.verdict, b.verdict),
+    )
+
+
+def _nats(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4f}"
+
+
+def _short(text: str, length: int = 40) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= length else line[: length - 1] + "…"

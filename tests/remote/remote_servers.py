@@ -1,0 +1,172 @@
+"""Servers on real sockets for the tests: scripted ones, faulty ones, and stand-ins for providers."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any, Self
+
+import numpy as np
+
+from pbsdk.backend import MaskDistribution, MaskedQuery, Part
+from pbsdk.testing import FakeBackend
+
+
+@dataclass
+class Reply:
+    status: int = 200
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+    fault: str = ""
+    """reset: no answer; cut: half of the body; stall: nothing until the end; trickle: a byte at a time."""
+
+
+def json_reply(content: Any, status: int = 200, **headers: str) -> Reply:
+    return Reply(status, json.dumps(content).encode(), {"Content-Type": "application/json", **headers})
+
+
+@dataclass(frozen=True)
+class Asked:
+    method: str
+    path: str
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Scripted:
+    """A server that answers by a function, and remembers every request in full."""
+
+    def __init__(self, answer: Callable[[Asked], Reply]) -> None:
+        self.answer = answer
+        self.asked: list[Asked] = []
+        self.over = threading.Event()
+        owner = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def handle_one_request(self) -> None:
+                with contextlib.suppress(ConnectionError):
+                    super().handle_one_request()
+
+            def do_GET(self) -> None:
+                owner.handle(self)
+
+            do_POST = do_GET  # noqa: N815 - likewise
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        class Server(ThreadingHTTPServer):
+            daemon_threads = True
+            request_queue_size = 256
+
+            def handle_error(self, request: object, client_address: object) -> None:
+                pass
+
+        self._server = Server(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.over.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    def handle(self, handler: BaseHTTPRequestHandler) -> None:
+        body = handler.rfile.read(int(handler.headers.get("Content-Length", 0)))
+        asked = Asked(handler.command, handler.path, dict(handler.headers), body)
+        self.asked.append(asked)
+        reply = self.answer(asked)
+        if reply.fault == "reset":
+            # A linger of zero seconds makes the close a reset.
+            handler.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            handler.close_connection = True
+            handler.rfile.close()
+            handler.connection.close()
+            return
+        if reply.fault == "stall":
+            self.over.wait(60)
+            handler.close_connection = True
+            return
+        handler.send_response(reply.status)
+        for name, value in reply.headers.items():
+            handler.send_header(name, value)
+        handler.send_header("Content-Length", str(len(reply.body)))
+        handler.end_headers()
+        if reply.fault == "trickle":
+            for byte in reply.body:
+                handler.wfile.write(bytes([byte]))
+                if self.over.wait(0.05):
+                    return
+            return
+        handler.wfile.write(reply.body[: len(reply.body) // 2] if reply.fault == "cut" else reply.body)
+        handler.close_connection = reply.fault == "cut"
+
+
+def query(text: str, phase: str = "train") -> MaskedQuery:
+    return MaskedQuery((Part("input", text), Part("prompt", " It was "), Part("mask")), text, "<input> It was <mask>")
+
+
+def shown(answer: MaskDistribution, backend: FakeBackend, top: int) -> list[tuple[str, float]]:
+    """Return the words and log-probabilities of an answer's best tokens."""
+    best = np.argsort(answer.codes, kind="stable")[:top]
+    tokens = best if answer.tokens is None else answer.tokens[best]
+    return [
+        (backend.vocabulary[int(token)], float(answer.logprobs[at])) for token, at in zip(tokens, best, strict=True)
+    ]
+
+
+@dataclass
+class OpenAIScript:
+    """A server in the manner of OpenAI's, over the fake model."""
+
+    backend: FakeBackend = field(default_factory=lambda: FakeBackend(mask="last"))
+    model: str = "tiny"
+    completions: int = 0
+    """How many log-probabilities completions may show; 0 for no such route."""
+    chat: int = 0
+    silent: bool = False
+    """Answer without log-probabilities."""
+    extra: bool = False
+    """Show the token drawn as one more."""
+
+    def __call__(self, asked: Asked) -> Reply:
+        limit = {"/v1/completions": self.completions, "/v1/chat/completions": self.chat}.get(asked.path, 0)
+        if not limit:
+            return json_reply({"error": {"message": "no such route", "type": "invalid_request_error"}}, 404)
+        request = asked.json
+        chat = "messages" in request
+        count = request["top_logprobs"] if chat else request["logprobs"]
+        if count > limit:
+            return json_reply({"error": {"message": f"at most {limit} logprobs"}}, 400)
+        text = request["messages"][-1]["content"] if chat else request["prompt"]
+        (answer,) = self.backend.fill([MaskedQuery((Part("input", text), Part("mask")), "e", "p")])
+        best = shown(answer, self.backend, count + 1 if self.extra else count)
+        logprobs: Any = {"top_logprobs": [dict(best)], "tokens": [best[0][0]]}
+        if chat:
+            places = [{"token": word, "logprob": value, "bytes": None} for word, value in best]
+            logprobs = {"content": [{"token": best[0][0], "logprob": best[0][1], "top_logprobs": places}]}
+        choice = {"index": 0, "logprobs": None if self.silent else logprobs, "finish_reason": "length"}
+        return json_reply(
+            {"id": "1", "model": self.model, "choices": [choice], "usage": {"prompt_tokens": len(text.split())}}
+        )
+
+
+@contextlib.contextmanager
+def scripted(answer: Callable[[Asked], Reply]) -> Iterator[Scripted]:
+    with Scripted(answer) as server:
+        yield server
