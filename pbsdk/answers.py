@@ -8,7 +8,7 @@ tokens is stored once, under its own digest, and answers only name it.
 |---|---|
 | whole | a code for each token of the vocabulary |
 | chosen | a code for each token of the named set |
-| top | the tokens shown (four bytes each), then their codes |
+| top | the tokens shown (eight bytes each), then their codes |
 | top of a set | one bit for each token of the named set: shown or not; then the codes of those shown |
 
 A key digests everything that changes an answer: the key's version, the model's identity, what the
@@ -45,13 +45,13 @@ _NO_SET = bytes(16)
 
 
 def pack_tokens(tokens: Tokens) -> bytes:
-    """Return a token set as bytes, four a token."""
-    return tokens.astype("<u4").tobytes()
+    """Return a token set as bytes, eight a token: an open vocabulary has large numbers."""
+    return tokens.astype("<u8").tobytes()
 
 
 def unpack_tokens(data: bytes) -> Tokens:
     """Read what `pack_tokens` wrote."""
-    return np.frombuffer(data, dtype="<u4").astype(np.int64)
+    return np.frombuffer(data, dtype="<u8").astype(np.int64)
 
 
 def set_digest(tokens: Tokens | None) -> str:
@@ -92,8 +92,8 @@ def decode(data: bytes, find_set: Callable[[str], Tokens | None]) -> MaskDistrib
     tokens: Tokens | None = None
     at = _HEADER.size
     if kind == _KIND_TOP:
-        tokens = unpack_tokens(data[at : at + 4 * count])
-        at += 4 * count
+        tokens = unpack_tokens(data[at : at + 8 * count])
+        at += 8 * count
     elif kind in {_KIND_CHOSEN, _KIND_TOP_OF_SET}:
         tokens = find_set(name.hex())
         if tokens is None:

@@ -41,7 +41,7 @@ class PhaseReport(BaseModel):
     tokens_read: int
     texts_cut: int
     mass_seen: float | None
-    """Mean probability that the answers showed; None if none came."""
+    """Mean probability that whole and top-k answers showed; None if there were none."""
 
 
 class ScopeReport(BaseModel):
@@ -166,7 +166,7 @@ def _phases(reader: LedgerReader) -> list[PhaseReport]:
             unknown=c["unknown"],
             tokens_read=c["read"],
             texts_cut=c["cut"],
-            mass_seen=c["mass"] / c["done"] / 1e6 if c["done"] else None,
+            mass_seen=c["mass"] / c["showing"] / 1e6 if c["showing"] else None,
         )
         for phase in [*known, *sorted(set(counted) - set(known))]
         for c in [counted[phase]]

@@ -3,7 +3,7 @@
 The unit is one forward pass: one example under one prompt. Asking for the same pass again (a retry,
 or the same prompt for other tokens) is another *attempt*, not another pass, unless the budget is
 `strict`. Training, validation and refinement share one purse for each example; prediction has its
-own. Totals, attempts, tokens and money can be limited too, over the whole run folder.
+own. Generating prompts and probing a model have no limit an example, and count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
 A budget holds limits only. What was spent stands in the ledger, which asks `check` inside the
 transaction that reserves, so that two processes can't both take the last pass.
@@ -27,6 +27,7 @@ __all__ = ["FIT", "PREDICT", "Need", "QueryBudget", "Totals", "scope_of"]
 FIT = "fit"
 PREDICT = "predict"
 
+_FIT_PHASES = (Phase.TRAIN, Phase.VALIDATE, Phase.REFINE)
 _WHERE = {FIT: "over training, validation and refinement", PREDICT: "for prediction"}
 _FIELD = {FIT: "passes", PREDICT: "predict"}
 
@@ -34,10 +35,10 @@ _FIELD = {FIT: "passes", PREDICT: "predict"}
 def scope_of(phase: str) -> str:
     """Return which purse pays for a phase.
 
-    >>> scope_of("validate"), scope_of("predict")
-    ('fit', 'predict')
+    >>> scope_of("validate"), scope_of("predict"), scope_of("probe")
+    ('fit', 'predict', 'probe')
     """
-    return PREDICT if phase == Phase.PREDICT else FIT
+    return FIT if phase in _FIT_PHASES else str(phase)
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +125,7 @@ class QueryBudget:
 
     def limit(self, scope: str) -> int | None:
         """Return the passes an example may have in a scope."""
-        return self.predict if scope == PREDICT else self.passes
+        return {FIT: self.passes, PREDICT: self.predict}.get(scope)
 
     def cost(self, totals: Totals) -> float:
         """Return what the totals cost in money."""

@@ -21,7 +21,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
@@ -220,10 +220,15 @@ class QueryLedger:
     def _token_set(self, name: str) -> Tokens:
         if name not in self._sets:
             data = self._cache.get(f"tokens:{name}")
-            if data is None or len(data) % 4 or set_digest(unpack_tokens(data)) != name:
+            if data is None or len(data) % 8 or set_digest(unpack_tokens(data)) != name:
                 raise LedgerCorrupted(f"{self.folder}: the token set {name} is missing or was changed")
             self._sets[name] = unpack_tokens(data)
         return self._sets[name]
+
+    def words(self) -> dict[int, str]:
+        """Return what the tokens of an open vocabulary say, as far as answers showed them."""
+        with self.reader() as reader:
+            return reader.words()
 
     # Asking
 
@@ -255,8 +260,10 @@ class QueryLedger:
             self._settle_dead(con, owner.session)
             return accounts.claim(con, owner, asks, self.budget)
 
-    def finish(self, stream: int, results: Sequence[Result], tokens: Tokens | None) -> list[MaskDistribution]:
-        """Store answers and their records in one step; return them as they were stored."""
+    def finish(
+        self, stream: int, results: Sequence[Result], tokens: Tokens | None, words: Mapping[int, str] | None = None
+    ) -> list[MaskDistribution]:
+        """Store answers, their records, and `words` of an open vocabulary in one step; return them as stored."""
         owner, name = Owner(self.session, stream), set_digest(tokens)
         with self._transaction() as con:
             if tokens is not None and name not in self._sets:
@@ -264,6 +271,7 @@ class QueryLedger:
                 con.execute("INSERT OR IGNORE INTO sets VALUES (?)", (name,))
             for result in results:
                 self._cache.set(result.ask.key, result.data)
+            con.executemany("INSERT OR REPLACE INTO words VALUES (?, ?)", (words or {}).items())
             accounts.finish(con, owner, results)
         if tokens is not None:
             self._sets[name] = tokens.copy()

@@ -29,7 +29,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponent
 from pbsdk.accounts import Ask, Result
 from pbsdk.answers import WHOLE, encode, query_key, set_digest
 from pbsdk.audit import AuditReport
-from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, Tokens
+from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Tokens
 from pbsdk.budget import QueryBudget
 from pbsdk.errors import (
     BackendError,
@@ -88,6 +88,11 @@ class MeteredBackend(MaskedLMBackend):
         self.abilities = backend.abilities
         self.mask_token = backend.mask_token
         self.ledger = QueryLedger(run, backend.identity, self.budget)
+        self._words_kept: set[int] = set()
+        if isinstance(self.vocabulary, OpenVocabulary):
+            for token, word in self.ledger.words().items():
+                self.vocabulary.learn(token, word)
+                self._words_kept.add(token)
 
     def __repr__(self) -> str:
         return f"MeteredBackend({self.identity.name!r}, run={str(self.ledger.folder)!r})"
@@ -150,7 +155,7 @@ class MeteredBackend(MaskedLMBackend):
         size = len(self.vocabulary)
         if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu" or (np.diff(ids.astype(np.int64)) <= 0).any():
             raise InputError("tokens must be a list of token ids in ascending order, none twice, not empty")
-        if ids[0] < 0 or ids[-1] >= size:
+        if ids[0] < 0 or (ids[-1] >= size and not isinstance(self.vocabulary, OpenVocabulary)):
             raise InputError(f"token {int(ids[0] if ids[0] < 0 else ids[-1])} is not in the vocabulary of {size}")
         return ids.astype(np.int64)
 
@@ -273,7 +278,9 @@ class MeteredBackend(MaskedLMBackend):
                 wrong.append(left[index])
                 error = error or bad
         if results:
-            stored = self.ledger.finish(stream, results, tokens)
+            words = self._new_words(results)
+            stored = self.ledger.finish(stream, results, tokens, words)
+            self._words_kept.update(words)
             fresh.update((result.ask.key, answer) for result, answer in zip(results, stored, strict=True))
         if error is None:
             return
@@ -291,6 +298,15 @@ class MeteredBackend(MaskedLMBackend):
         except BudgetExceeded as refusal:
             raise refusal from error
 
+    def _new_words(self, results: Sequence[Result]) -> dict[int, str]:
+        """Return what tokens say that an open vocabulary has just learned, for the ledger to keep."""
+        if not isinstance(self.vocabulary, OpenVocabulary):
+            return {}
+        shown = {
+            token for result in results if result.answer.tokens is not None for token in result.answer.tokens.tolist()
+        }
+        return {token: self.vocabulary[token] for token in shown - self._words_kept}
+
     def _result(self, ask: Ask, answer: MaskDistribution, tokens: Tokens | None, latency: int) -> Result:
         """Check an answer and make it ready to be stored."""
         size = len(self.vocabulary)
@@ -298,18 +314,18 @@ class MeteredBackend(MaskedLMBackend):
             raise BadAnswer(f"an answer is a {type(answer).__name__}, not a MaskDistribution")
         if answer.codes.dtype != np.uint16 or answer.codes.ndim != 1:
             raise BadAnswer("an answer's codes are not a list of 16-bit integers")
-        shown = answer.tokens
+        shown, open_ended = answer.tokens, isinstance(self.vocabulary, OpenVocabulary)
         if shown is None and len(answer.codes) != size:
             raise BadAnswer(f"an answer is for {len(answer.codes)} tokens; the vocabulary has {size}")
         if shown is not None and (
             shown.shape != answer.codes.shape
             or (np.diff(shown) <= 0).any()
-            or (shown.size and not 0 <= shown[0] <= shown[-1] < size)
+            or (shown.size and not 0 <= shown[0] <= shown[-1] < (2**63 if open_ended else size))
         ):
             raise BadAnswer("an answer's tokens don't ascend, don't fit its codes, or are not in the vocabulary")
         if not answer.covers(tokens):
             raise BadAnswer("an answer doesn't show the tokens that were asked for")
-        mass = 1_000_000 if shown is None else round(answer.mass * 1_000_000)
+        mass = 1_000_000 if shown is None else 0 if answer.rest is None else round(answer.mass * 1_000_000)
         kept = answer if tokens is None else answer.narrowed(tokens)
         try:
             data = encode(kept, tokens)

@@ -180,11 +180,23 @@ class LedgerReader:
         counts: dict[str, Counts] = {}
         for phase, *numbers in self._all(
             "SELECT phase, sum(state = 'sent'), sum(state = 'hit'), sum(state = 'failed'), sum(state = 'unknown'),"
-            " sum(state = 'done'), sum(read * (state = 'done')), sum(cut > 0), sum(mass * (state = 'done')),"
+            " sum(state = 'done'), sum(read * (state = 'done')), sum(cut > 0), sum(mass * (state = 'done')), sum(mass > 0),"
             " count(DISTINCT example), count(DISTINCT prompt)"
             " FROM records WHERE phase <> '' GROUP BY phase"
         ):
-            names = ("attempts", "hits", "failed", "unknown", "done", "read", "cut", "mass", "examples", "prompts")
+            names = (
+                "attempts",
+                "hits",
+                "failed",
+                "unknown",
+                "done",
+                "read",
+                "cut",
+                "mass",
+                "showing",
+                "examples",
+                "prompts",
+            )
             counts[str(phase)] = {"passes": 0, "most": 0, **dict(zip(names, map(int, numbers), strict=True))}
         for phase, passes, most in self._all(
             "SELECT phase, sum(n), max(n) FROM (SELECT phase, count(*) n FROM"
@@ -198,6 +210,10 @@ class LedgerReader:
     def names(self) -> dict[str, str]:
         """Return the prompts' texts by their digests."""
         return {str(name): str(text) for name, text in self._all("SELECT digest, text FROM names")}
+
+    def words(self) -> dict[int, str]:
+        """Return what the tokens of an open vocabulary say, as far as answers showed them."""
+        return {int(token): str(word) for token, word in self._all("SELECT token, word FROM words")}
 
     def verify(self) -> Verification:
         """Derive everything again from the records; raise `LedgerCorrupted` at the first that doesn't fit."""
@@ -255,14 +271,14 @@ class LedgerReader:
             "SELECT c.key, c.raw, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
         ):
             name = key.removeprefix("tokens:") if type(key) is str else ""
-            if raw != 1 or type(value) is not bytes or not len(value) or len(value) % 4:
+            if raw != 1 or type(value) is not bytes or not len(value) or len(value) % 8:
                 raise self._broken("it holds an answer that no record knows")
             if set_digest(unpack_tokens(value)) != name:
                 raise self._broken(f"the token set {name} was changed, or no record knows it")
 
     def _verify_counters(self) -> None:
         """Count by the records what the budget counts by its counters."""
-        scope = "CASE phase WHEN 'predict' THEN 'predict' ELSE 'fit' END"
+        scope = "CASE WHEN phase IN ('train', 'validate', 'refine') THEN 'fit' ELSE phase END"
         counted = (
             f"SELECT {scope} scope, example, prompt,"  # noqa: S608 - constants only
             " sum(state = 'reserved') - sum(state IN ('sent', 'released')) held, sum(state = 'sent') sent,"

@@ -50,6 +50,7 @@ SCHEMA = (
     "CREATE TRIGGER records_hold BEFORE UPDATE ON records BEGIN SELECT RAISE(ABORT, 'records are append-only'); END",
     "CREATE TABLE names (digest TEXT PRIMARY KEY, text TEXT NOT NULL) WITHOUT ROWID",
     "CREATE TABLE sets (digest TEXT PRIMARY KEY) WITHOUT ROWID",
+    "CREATE TABLE words (token INTEGER PRIMARY KEY, word TEXT NOT NULL)",
     "CREATE TABLE answers (query TEXT PRIMARY KEY, digest TEXT NOT NULL, seq INTEGER NOT NULL) WITHOUT ROWID",
     """CREATE TABLE inflight (
         query TEXT PRIMARY KEY, session TEXT NOT NULL, stream INTEGER NOT NULL, state TEXT NOT NULL,
@@ -83,7 +84,7 @@ class Event(NamedTuple):
     """Tokens read (`done`) or estimated (`reserved`, `unknown`)."""
     cut: int = 0
     mass: int = 0
-    """Probability mass that the answer showed, in millionths."""
+    """Probability mass that the answer showed, in millionths; 0 if only chosen tokens were asked for."""
     answer: str = ""
     """SHA-256 of the answer's bytes."""
     note: str = ""

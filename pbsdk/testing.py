@@ -131,6 +131,7 @@ class FakeBackend(MaskedLMBackend):
         )
         self.asked: list[MaskedQuery] = []
         self.calls: list[int] = []
+        self._size = vocabulary_size
         self._seed = str(seed)
         self._signal = signal
         self._latency = latency
@@ -160,7 +161,7 @@ class FakeBackend(MaskedLMBackend):
         return answer.narrowed(tokens) if self.abilities.chosen and tokens is not None else answer
 
     def _logits(self, parts: Sequence[Part]) -> Floats:
-        size = len(self.vocabulary)
+        size = self._size
         prompt = digest(*(part.kind if part.kind != "prompt" else part.text for part in parts))
         content = digest(*(part.text for part in parts))
         logits = np.random.default_rng(_seed(self._seed, "content", content)).standard_normal(size) / 2

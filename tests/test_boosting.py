@@ -145,6 +145,18 @@ def test_a_learner_no_better_than_chance_is_dropped_the_round_is_spent_and_weigh
     assert len(boosted.history) == 2
 
 
+def test_a_drop_below_chance_leaves_the_weights_alone():
+    labels = np.array([0, 1, 1, 2, 2, 1, 2])
+    useless = TokenMatrix.from_codes(np.full((7, 1), 500))  # says class 0: wrong for six of seven
+    other = TokenMatrix.from_codes(np.random.default_rng(3).integers(0, 9000, (7, 3)))
+    seed = next(seed for seed in range(99) if next(boosting.draws(2, "cycles", seed)) == 0)
+    first, second = boost([useless, other], labels, 3, rounds=2, seed=seed).history
+    assert (first.outcome, first.error) == (Outcome.DROPPED, pytest.approx(6 / 7))
+    unweighted = VerbalizerSearch(other, labels, 3).best(uniform_weights(7))
+    assert second.tokens == unweighted.tokens
+    assert second.error == unweighted.error / int(uniform_weights(7).sum()) > 0
+
+
 def test_weights_stay_after_a_drop(monkeypatch):
     seen = []
     original = boosting.VerbalizerSearch.best

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from _meter_helpers import grid, metered, query, rows, same, states
 
-from pbsdk.backend import Abilities, MaskDistribution, Phase
+from pbsdk.backend import Abilities, MaskDistribution, OpenVocabulary, Phase
 from pbsdk.budget import QueryBudget
 from pbsdk.errors import (
     BackendError,
@@ -22,6 +22,7 @@ from pbsdk.errors import (
     LedgerError,
     QueryRefused,
 )
+from pbsdk.ledger import verify_run
 from pbsdk.metering import MeteredBackend
 from pbsdk.testing import FakeBackend
 
@@ -538,3 +539,52 @@ def test_phases_and_batch_sizes_come_from_the_queries_and_the_model(tmp_path):
         (Phase.TRAIN, "done"),
         (Phase.REFINE, "hit"),
     ]
+
+
+class _Words(FakeBackend):
+    """A provider that shows words, and no numbers for them."""
+
+    def __init__(self, **options):
+        super().__init__(top=5, **options)
+        self.known, self.vocabulary = self.vocabulary, OpenVocabulary()
+
+    def fill(self, queries, tokens=None):
+        return [
+            MaskDistribution.from_logprobs(
+                answer.logprobs, [self.vocabulary.token_of(self.known[token]) for token in answer.tokens], top=True
+            )
+            for answer in super().fill(queries, tokens)
+        ]
+
+
+def test_the_words_of_an_open_vocabulary_are_kept_with_the_answers(tmp_path):
+    with MeteredBackend(_Words(), tmp_path / "run") as lm:
+        first = lm.fill([query(1)])[0]
+        said = [lm.vocabulary[token] for token in first.tokens.tolist()]
+    replay = _Words()
+    with MeteredBackend(replay, tmp_path / "run") as lm:
+        again = lm.fill([query(1)])[0]
+        assert replay.asked == []
+        assert [lm.vocabulary[token] for token in again.tokens.tolist()] == said
+        narrow = lm.fill([query(2)], again.tokens[:2])[0]
+        assert narrow.rest is not None
+    assert verify_run(tmp_path / "run").records
+
+
+def test_the_mass_seen_is_of_what_a_provider_shows_and_not_of_what_was_asked_for(tmp_path):
+    with metered(tmp_path / "top", top=5) as lm:
+        shown = lm.fill([query(1)])[0].mass
+        assert lm.audit().phases[0].mass_seen == pytest.approx(shown, abs=1e-3)
+    with metered(tmp_path / "chosen", chosen=True) as lm:
+        lm.fill([query(1)], np.array([1, 2]))
+        assert lm.audit().phases[0].mass_seen is None
+
+
+def test_probes_and_generation_have_no_limit_an_example_but_count_in_all(tmp_path):
+    with metered(tmp_path / "run", budget=QueryBudget(passes=1, predict=1, total=7)) as lm:
+        lm.fill(grid(1, 3, "probe"))
+        lm.fill([query(1, j, "generate") for j in range(3)])
+        lm.fill([query(2)])
+        with pytest.raises(BudgetExceeded, match="7 passes in all"):
+            lm.fill([query(3, 0, "probe")])
+    assert verify_run(tmp_path / "run").records

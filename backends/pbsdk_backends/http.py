@@ -30,6 +30,10 @@ from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_j
 
 __all__ = ["HttpBackend"]
 
+# A server uses its model a request at a time: more requests at once would only wait there, and a large batch of a
+# large model takes minutes.
+_PATIENT: NetworkOptions = {"workers": 2, "read_timeout": 300.0, "deadline": 600.0}
+
 
 class HttpBackend(MaskedLMBackend):
     """A model behind `pbsdk serve`, on this machine or another.
@@ -37,7 +41,7 @@ class HttpBackend(MaskedLMBackend):
     Args:
         url: the server's address.
         api_key: the server's token; or set PBSDK_API_KEY.
-        network: workers, time-outs and limits; see `Network`.
+        network: workers, time-outs and limits; see `Network`. Here 2 workers, 300 s of silence and 600 s in all.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class HttpBackend(MaskedLMBackend):
         api_key: str | SecretStr | None = None,
         **network: Unpack[NetworkOptions],
     ) -> None:
-        self._transport = Transport(url, Network.of(network), key=api_key)
+        self._transport = Transport(url, Network.of({**_PATIENT, **network}), key=api_key)
         try:
             self._card = self._read_card()
             self.identity = ModelIdentity.from_json(self._card.identity)

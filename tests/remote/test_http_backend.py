@@ -81,7 +81,7 @@ def test_batches_are_cut_as_they_would_be_locally(fake, remote):
     before = len(fake.calls)
     remote.fill([query(f"batch {n}") for n in range(20)])
     assert sorted(fake.calls[before:]) == [4, 8, 8]
-    assert remote.abilities.batch_size == 8 * 8
+    assert remote.abilities.batch_size == 8 * 2
 
 
 def test_the_query_arrives_with_all_it_carries(fake, remote):
@@ -318,7 +318,7 @@ def test_what_is_too_large_or_too_many_is_refused():
         # Without a length, the server counts while it reads.
         assert requests.post(url, data=iter([large[:1500], large[1500:]]), timeout=30).status_code == 413
         with HttpBackend(url) as backend:
-            assert backend.abilities.batch_size == 3 * 8
+            assert backend.abilities.batch_size == 3 * 2
             assert len(backend.fill([query(f"{n}") for n in range(10)])) == 10
 
 

