@@ -68,7 +68,9 @@ def serving(python: Path) -> Iterator[str]:
     options = {"model": model_file(), "model_alias": MODEL, "host": "127.0.0.1", "port": port, "n_ctx": 2048}
     command = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     process = subprocess.Popen(
-        [python, "-m", "llama_cpp.server", *command, "--logits_all", "true", "--verbose", "false"]
+        [python, "-m", "llama_cpp.server", *command, "--logits_all", "true", "--verbose", "false"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,  # a line a request
     )
     url = f"http://127.0.0.1:{port}/v1"
     try:

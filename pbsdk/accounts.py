@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from pbsdk.answers import WHOLE
 from pbsdk.backend import MaskDistribution, MaskedQuery, digest
 from pbsdk.budget import Need, QueryBudget, Totals, scope_of
 from pbsdk.errors import LedgerError
@@ -47,21 +48,23 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A query, the key its answer lies under, and an estimate of the tokens it reads."""
+    """A query, the key its answer lies under, what it is asked for, and an estimate of the tokens it reads."""
 
     key: str
     query: MaskedQuery
     example: str
     prompt: str
     tokens: int = 0
+    token_set: str = WHOLE
+    """The name of the token set asked for."""
 
     @classmethod
-    def of(cls, key: str, query: MaskedQuery, tokens: int = 0) -> Ask:
+    def of(cls, key: str, query: MaskedQuery, tokens: int = 0, token_set: str = WHOLE) -> Ask:
         """Name the query's example and prompt by digests; a text given as `example` is never kept."""
         example = query.example
         if len(example) != 32 or not set(example) <= set("0123456789abcdef"):
             example = digest(example)
-        return cls(key, query, example, digest(query.prompt), tokens)
+        return cls(key, query, example, digest(query.prompt), tokens, token_set)
 
     @property
     def scope(self) -> str:
@@ -159,7 +162,15 @@ def reserve(
     con.execute(
         "UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), estimate)
     )
-    append(con, [ask.event(owner.session, "reserved", read=ask.tokens) for ask in asks])
+    # The parts of the key: they let anyone derive it, and `why-miss` compare it.
+    notes = [f"{ask.query.content} {ask.token_set}" for ask in asks]
+    append(
+        con,
+        [
+            ask.event(owner.session, "reserved", read=ask.tokens, note=note)
+            for ask, note in zip(asks, notes, strict=True)
+        ],
+    )
 
 
 def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:

@@ -1,28 +1,68 @@
 """The report: what the ledger shows was asked, against the budget.
 
 It needs a run folder and nothing else: no model, no network, and it may be made while the run goes
-on. Its last line is the verdict.
+on. The same numbers come as a table in a terminal, as Markdown, as JSON with a published schema
+(`docs/audit.schema.json`), and as one HTML file with charts. The last line is the verdict.
 """
 
 from __future__ import annotations
 
 import os
-from html import escape
-from typing import Self
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict
 
-from pbsdk.backend import ModelIdentity, Phase
-from pbsdk.budget import FIT, PREDICT, QueryBudget
+from pbsdk import canaries, report_page, report_text
+from pbsdk.backend import Phase
+from pbsdk.budget import FIT, PREDICT, QueryBudget, Totals, scope_of
+from pbsdk.canaries import CanaryCheck
+from pbsdk.counting import Counter, Row, Times
 from pbsdk.reading import LedgerReader
+from pbsdk.report_tables import number
 
-__all__ = ["AuditReport", "PhaseReport", "ScopeReport"]
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+__all__ = [
+    "AuditReport",
+    "Latency",
+    "LimitReport",
+    "PassCount",
+    "PhaseReport",
+    "PromptReport",
+    "ScopeReport",
+    "Stretch",
+    "Timeline",
+]
+
+_STRETCHES = 48
+"""How finely the timeline is cut."""
 
 
-class PhaseReport(BaseModel):
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PassCount(_Part):
+    """How many examples had this many passes."""
+
+    passes: int
+    examples: int
+
+
+class Latency(_Part):
+    """Milliseconds from the send of a batch to its answers, over all answers."""
+
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+
+class PhaseReport(_Part):
     """What was asked in one phase."""
-
-    model_config = ConfigDict(frozen=True)
 
     phase: str
     examples: int
@@ -31,6 +71,10 @@ class PhaseReport(BaseModel):
     """Distinct (example, prompt) that ran or may have run."""
     passes_an_example: int
     """The most passes that one example had."""
+    distribution: list[PassCount]
+    """How many examples had how many passes."""
+    limit: int | None
+    """Passes that an example may have in this phase's scope."""
     hits: int
     attempts: int
     """Sends, retries included."""
@@ -42,26 +86,46 @@ class PhaseReport(BaseModel):
     texts_cut: int
     mass_seen: float | None
     """Mean probability that whole and top-k answers showed; None if there were none."""
+    latency: Latency | None
+    seconds: float
+    """Time in which at least one batch was at the model."""
+    throughput: float | None
+    """Answers a second of that time."""
+    money: float | None
 
 
-class ScopeReport(BaseModel):
+class PromptReport(_Part):
+    """What was asked under one prompt, over all phases."""
+
+    prompt: str
+    digest: str
+    examples: int
+    passes: int
+    hits: int
+    attempts: int
+    failed: int
+    unknown: int
+    tokens_read: int
+    texts_cut: int
+    mass_seen: float | None
+    money: float | None
+
+
+class ScopeReport(_Part):
     """One purse: what an example may have, and what the dearest one has used."""
-
-    model_config = ConfigDict(frozen=True)
 
     scope: str
     examples: int
     passes: int
     most: int
+    distribution: list[PassCount]
     limit: int | None
     left: int | None
     """Passes that every example still has."""
 
 
-class LimitReport(BaseModel):
+class LimitReport(_Part):
     """One limit on the whole run folder."""
-
-    model_config = ConfigDict(frozen=True)
 
     name: str
     used: float
@@ -69,20 +133,50 @@ class LimitReport(BaseModel):
     left: float | None
 
 
-class AuditReport(BaseModel):
+class Stretch(_Part):
+    """What happened in one stretch of the timeline."""
+
+    answers: int
+    hits: int
+    failed: int
+    unknown: int
+
+
+class Timeline(_Part):
+    """The run from its first record to its last, in equal stretches."""
+
+    start: str
+    end: str
+    seconds_a_stretch: float
+    stretches: list[Stretch]
+
+
+class AuditReport(_Part):
     """What a run folder's ledger shows was asked, against the budget."""
 
-    model_config = ConfigDict(frozen=True)
-
+    format: Literal[1] = 1
     run: str
     model: str
+    model_details: dict[str, str]
     records: int
     head: str
     """The hash of the last record: it stands for all of them."""
+    requests: int
+    """Calls of the backend, each with a batch of queries."""
+    reserved: int
+    """Queries that are reserved at this moment, and not yet sent."""
+    under_way: int
+    """Queries that are at the model at this moment."""
+    bytes_on_disk: int
     budget: str
+    """The limits, their unit and their scope in a sentence."""
+    priced: bool
     phases: list[PhaseReport]
+    prompts: list[PromptReport]
     scopes: list[ScopeReport]
     totals: list[LimitReport]
+    timeline: Timeline
+    canaries: list[CanaryCheck]
     within_budget: bool
     verdict: str
 
@@ -91,96 +185,151 @@ class AuditReport(BaseModel):
         """Read a run folder; without a budget, that of the session that opened it last counts."""
         with LedgerReader(run) as reader:
             budget = budget or reader.budget()
+            counter = Counter(reader)
             records, head = reader.head()
-            scopes = _scopes(reader, budget)
+            scopes = _scopes(counter, budget)
             totals = _totals(reader, budget)
             within, verdict = _verdict(scopes, totals)
+            model, now = reader.model(), counter.in_flight()
             return cls(
                 run=str(reader.folder),
-                model=ModelIdentity.from_json(reader.meta()["model"]).name,
+                model=model.name,
+                model_details=dict(model.details),
                 records=records,
                 head=head,
+                requests=counter.requests(),
+                reserved=now.get("reserved", 0),
+                under_way=now.get("sent", 0),
+                bytes_on_disk=reader.size(),
                 budget=budget.describe(),
-                phases=_phases(reader),
+                priced=budget.priced,
+                phases=_phases(counter, budget),
+                prompts=_prompts(counter, budget, reader.names()),
                 scopes=scopes,
                 totals=totals,
+                timeline=_timeline(counter),
+                canaries=canaries.checks(reader),
                 within_budget=within,
                 verdict=verdict,
             )
 
-    def to_dict(self) -> dict[str, object]:
+    def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""
         return self.model_dump(mode="json")
 
     def to_json(self) -> str:
-        """Return the report as JSON."""
+        """Return the report as JSON; `docs/audit.schema.json` says what stands where."""
         return self.model_dump_json(indent=2)
 
-    def _tables(self) -> list[list[list[str]]]:
-        phases = [["phase", "examples", "prompts", "passes", "most/example", "hits", "attempts", "failed", "unknown",
-                   "tokens read", "texts cut", "mass seen"]]  # fmt: skip
-        phases += [
-            [p.phase, *map(_number, (p.examples, p.prompts, p.passes, p.passes_an_example, p.hits, p.attempts, p.failed,
-                                     p.unknown, p.tokens_read, p.texts_cut)),
-             "-" if p.mass_seen is None else f"{p.mass_seen:.1%}"]
-            for p in self.phases
-        ]  # fmt: skip
-        limits = [["limit", "used", "limit", "left"]]
-        limits += [[f"passes an example ({s.scope})", *map(_number, (s.most, s.limit, s.left))] for s in self.scopes]
-        limits += [[f"{t.name} in all", *map(_number, (t.used, t.limit, t.left))] for t in self.totals]
-        return [phases, limits]
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        return report_text.markdown(self)
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page that needs nothing else."""
+        return report_page.page(self)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the HTML page."""
+        Path(path).write_text(self.to_html(), encoding="utf-8")
 
     def __str__(self) -> str:
-        phases, limits = map(_aligned, self._tables())
-        head = f"{self.model} in {self.run}: {self.records:,} records, head {self.head[:16]}"
-        return "\n".join([head, f"budget: {self.budget}", "", *phases, "", *limits, "", self.verdict])
+        return report_text.plain(self)
+
+    def __rich__(self) -> RenderableType:
+        return report_text.rich(self)
 
     def _repr_html_(self) -> str:
-        def row(cells: list[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        tables = "".join(
-            f"<table><thead>{row(table[0], 'th')}</thead><tbody>{''.join(row(cells, 'td') for cells in table[1:])}"
-            "</tbody></table>"
-            for table in self._tables()
-        )
-        return (
-            f"<div><p><b>{escape(self.model)}</b> in {escape(self.run)}: {self.records:,} records</p>"
-            f"<p>Budget: {escape(self.budget)}</p>{tables}<p><b>{escape(self.verdict)}</b></p></div>"
-        )
+        return report_page.fragment(self)
 
 
-def _phases(reader: LedgerReader) -> list[PhaseReport]:
-    counted = reader.phases()
-    known = [phase for phase in Phase if phase in counted]
-    return [
-        PhaseReport(
-            phase=phase,
-            examples=c["examples"],
-            prompts=c["prompts"],
-            passes=c["passes"],
-            passes_an_example=c["most"],
-            hits=c["hits"],
-            attempts=c["attempts"],
-            failed=c["failed"],
-            unknown=c["unknown"],
-            tokens_read=c["read"],
-            texts_cut=c["cut"],
-            mass_seen=c["mass"] / c["showing"] / 1e6 if c["showing"] else None,
+def _phases(counter: Counter, budget: QueryBudget) -> list[PhaseReport]:
+    counted, spreads, times = counter.phases(), counter.spreads(), counter.times()
+    known = [str(phase) for phase in Phase if phase in counted]
+    reports = []
+    for phase in [*known, *sorted(set(counted) - set(known))]:
+        row, spread = counted[phase], spreads.get(phase, {})
+        time = times.get(phase)
+        seconds = time.busy / 1e6 if time else 0.0
+        reports.append(
+            PhaseReport(
+                phase=phase,
+                prompts=row["prompts"],
+                passes_an_example=max(spread, default=0),
+                distribution=_pairs(spread),
+                limit=budget.limit(scope_of(phase)),
+                latency=_latency(time),
+                seconds=seconds,
+                throughput=row["answers"] / seconds if seconds else None,
+                **_common(row, budget),
+            )
         )
-        for phase in [*known, *sorted(set(counted) - set(known))]
-        for c in [counted[phase]]
+    return reports
+
+
+def _prompts(counter: Counter, budget: QueryBudget, names: dict[str, str]) -> list[PromptReport]:
+    reports = [
+        PromptReport(prompt=names.get(digest, digest), digest=digest, **_common(row, budget))
+        for digest, row in counter.prompts().items()
     ]
+    return sorted(reports, key=lambda report: (-report.passes, report.prompt))
 
 
-def _scopes(reader: LedgerReader, budget: QueryBudget) -> list[ScopeReport]:
-    counted = reader.scopes(strict=budget.strict)
+def _common(row: Row, budget: QueryBudget) -> dict[str, Any]:
+    spent = Totals(sends=row["attempts"], failed=row["failed"], tokens=row["read"] + row["guessed"])
+    return {
+        **{name: row[name] for name in ("examples", "passes", "hits", "attempts", "failed", "unknown")},
+        "tokens_read": row["read"],
+        "texts_cut": row["cut"],
+        "mass_seen": row["mass"] / row["showing"] / 1e6 if row["showing"] else None,
+        "money": budget.cost(spent) if budget.priced else None,
+    }
+
+
+def _latency(times: Times | None) -> Latency | None:
+    shares = [] if times is None else [times.percentile(share) for share in (0.5, 0.9, 0.99, 1.0)]
+    found = [share / 1000 for share in shares if share is not None]
+    return Latency(p50=found[0], p90=found[1], p99=found[2], most=found[3]) if found else None
+
+
+def _pairs(spread: dict[int, int]) -> list[PassCount]:
+    return [PassCount(passes=passes, examples=spread[passes]) for passes in sorted(spread)]
+
+
+def _timeline(counter: Counter) -> Timeline:
+    cut = counter.timeline(_STRETCHES)
+    return Timeline(
+        start=_iso(cut.first),
+        end=_iso(cut.first + cut.width * len(cut.counts)),
+        seconds_a_stretch=cut.width / 1e6,
+        stretches=[
+            Stretch(answers=row["done"], hits=row["hit"], failed=row["failed"], unknown=row["unknown"])
+            for row in cut.counts
+        ],
+    )
+
+
+def _iso(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _scopes(counter: Counter, budget: QueryBudget) -> list[ScopeReport]:
+    purses = counter.purses(strict=budget.strict)
     reports = []
     for scope in (FIT, PREDICT):
-        c = counted.get(scope, {"examples": 0, "passes": 0, "most": 0})
-        limit = budget.limit(scope)
-        left = None if limit is None else max(0, limit - c["most"])
-        reports.append(ScopeReport(scope=scope, limit=limit, left=left, **c))
+        spread, limit = purses.get(scope, {}), budget.limit(scope)
+        most = max(spread, default=0)
+        reports.append(
+            ScopeReport(
+                scope=scope,
+                examples=sum(spread.values()),
+                passes=sum(passes * examples for passes, examples in spread.items()),
+                most=most,
+                distribution=_pairs(spread),
+                limit=limit,
+                left=None if limit is None else max(0, limit - most),
+            )
+        )
     return reports
 
 
@@ -200,27 +349,18 @@ def _totals(reader: LedgerReader, budget: QueryBudget) -> list[LimitReport]:
 
 
 def _verdict(scopes: list[ScopeReport], totals: list[LimitReport]) -> tuple[bool, str]:
-    lines = [(f"{s.most} of {s.limit} passes an example ({s.scope})", s.most, s.limit) for s in scopes]
-    lines += [(f"{_number(t.used)} of {_number(t.limit)} {t.name} in all", t.used, t.limit) for t in totals]  # type: ignore[misc]  # floats beside ints
-    over = [text for text, used, limit in lines if limit is not None and used > limit]
-    if over:
-        return False, f"OVER BUDGET: {'; '.join(over)}"
-    limited = [text for text, _, limit in lines if limit is not None]
-    return True, f"within budget: at most {'; '.join(limited)}" if limited else "within budget: no limit is set"
-
-
-def _number(value: float | None) -> str:
-    if value is None:
-        return "no limit"
-    return f"{int(value):,}" if value == int(value) else f"{value:,.4f}"
-
-
-def _aligned(table: list[list[str]]) -> list[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in table
+    lines: list[tuple[str, float, float | None]] = [
+        *((f"passes an example ({s.scope})", s.most, s.limit) for s in scopes),
+        *((f"{t.name} in all", t.used, t.limit) for t in totals),
     ]
+    limited = [(name, used, limit) for name, used, limit in lines if limit is not None]
+    # As the budget's own check does: a sum of prices may end a hair above the limit it was allowed under.
+    over = [(name, used, limit) for name, used, limit in limited if used > limit * (1 + 1e-9)]
+    if over:
+        parts = [f"{number(used)} of {number(limit)} {name}, {number(used - limit)} over" for name, used, limit in over]
+        return False, f"OVER BUDGET: {'; '.join(parts)}"
+    parts = [
+        f"{number(used)} of {number(limit)} {name}, {number(max(0.0, limit - used))} left"
+        for name, used, limit in limited
+    ]
+    return True, f"within budget: at most {'; '.join(parts)}" if parts else "within budget: no limit is set"

@@ -34,9 +34,10 @@ from pbsdk.answers import decode, pack_tokens, set_digest, unpack_tokens
 from pbsdk.backend import MaskDistribution, ModelIdentity, Tokens
 from pbsdk.budget import QueryBudget
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, LedgerError
-from pbsdk.reading import DATABASE, LedgerReader, Verification, check_format, ledger_error, verify_run
+from pbsdk.reading import DATABASE, LedgerReader, check_format, ledger_error
 from pbsdk.records import FORMAT, SCHEMA, Event, append
 from pbsdk.sessions import Session, folder_lock
+from pbsdk.verifying import Verification, verify_run
 from pbsdk.version import __version__
 
 __all__ = ["QueryLedger", "verify_run"]
@@ -83,6 +84,10 @@ class _BytesOnly(diskcache.Disk):  # type: ignore[misc]  # diskcache has no type
 
     def remove(self, file_path: object) -> None:
         raise LedgerCorrupted(f"the run folder names a file that pbsdk never wrote: {file_path!r}")
+
+
+class _RehearsalOver(Exception):
+    """Undoes a rehearsal."""
 
 
 class QueryLedger:
@@ -302,6 +307,13 @@ class QueryLedger:
                 accounts.settle(con, session, owner)
 
     # Looking
+
+    @contextmanager
+    def rehearsal(self) -> Iterator[sqlite3.Connection]:
+        """A transaction in which anything may be tried, and of which nothing is kept."""
+        with suppress(_RehearsalOver), self._transaction() as con:
+            yield con
+            raise _RehearsalOver
 
     def reader(self) -> LedgerReader:
         """Return a view of the folder that can't write; close it after use."""

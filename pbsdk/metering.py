@@ -16,21 +16,25 @@ import math
 import os
 import struct
 import time
+import warnings
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import suppress
+from functools import partial
 from itertools import islice, takewhile
-from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponential, wait_random
 
+from pbsdk import canaries as birds
 from pbsdk.accounts import Ask, Result
 from pbsdk.answers import WHOLE, encode, query_key, set_digest
 from pbsdk.audit import AuditReport
 from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Tokens
 from pbsdk.budget import QueryBudget
+from pbsdk.canaries import CanaryCheck
 from pbsdk.errors import (
     BackendError,
     BackendUnavailable,
@@ -38,6 +42,7 @@ from pbsdk.errors import (
     BudgetExceeded,
     InputError,
     LedgerError,
+    LedgerMismatch,
     PbsdkError,
 )
 from pbsdk.ledger import QueryLedger
@@ -62,6 +67,9 @@ class MeteredBackend(MaskedLMBackend):
         retries: how often a batch that may pass is asked again.
         deadline: seconds that the attempts at one batch may take, waits included.
         sleep: how to wait between attempts.
+        canaries: ask a few fixed texts before anything else is sent, and refuse to go on if the model
+            answers otherwise than when the folder was begun; "warn" goes on. Off unless told: nothing is
+            sent that nobody asked for, and a local model's weights are in its identity anyway.
     """
 
     def __init__(
@@ -73,16 +81,21 @@ class MeteredBackend(MaskedLMBackend):
         retries: int = 5,
         deadline: float = 300.0,
         sleep: Callable[[float], None] = time.sleep,
+        canaries: bool | Literal["warn"] = False,
     ) -> None:
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise InputError(f"retries is a whole number from 0 on; not {retries!r}")
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not deadline > 0:
             raise InputError(f"deadline is a number of seconds above 0; not {deadline!r}")
+        if canaries not in (True, False, "warn"):
+            raise InputError(f'canaries is True, False or "warn"; not {canaries!r}')
         self.backend = backend
         self.budget = QueryBudget.of(budget)
+        self.canaries = canaries
         self.retries = retries
         self.deadline = deadline
         self._sleep = sleep
+        self._last_check: CanaryCheck | None = None
         self.identity = backend.identity
         self.vocabulary = backend.vocabulary
         self.abilities = backend.abilities
@@ -101,7 +114,8 @@ class MeteredBackend(MaskedLMBackend):
         return self  # a clone of a classifier shares the ledger, and so never pays twice
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _again, (self.backend, self.ledger.folder, self.budget, self.retries, self.deadline)
+        again = partial(MeteredBackend, retries=self.retries, deadline=self.deadline, canaries=self.canaries)
+        return again, (self.backend, self.ledger.folder, self.budget)
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read."""
@@ -110,6 +124,42 @@ class MeteredBackend(MaskedLMBackend):
     def audit(self) -> AuditReport:
         """Return what was asked so far, against the budget."""
         return AuditReport.read(self.ledger.folder, budget=self.budget)
+
+    def check_canaries(self) -> CanaryCheck:
+        """Ask a few fixed texts, and say whether the model answers as when the folder was begun."""
+        asks = self.canary_asks()
+        stream = self.ledger.open_stream()
+        try:
+            self.ledger.reserve(stream, asks)
+            for _ in self._answer(stream, asks, set(), asks, None):
+                pass
+        finally:
+            with suppress(LedgerError):
+                self.ledger.close_stream(stream)
+        with self.ledger.reader() as reader:
+            self._last_check = birds.checks(reader)[-1]
+        return self._last_check
+
+    def canary_asks(self) -> list[Ask]:
+        """Return the queries that the next check of the canaries will ask."""
+        with self.ledger.reader() as reader:
+            return birds.asks(self.identity, birds.count_checks(reader), self._estimate())
+
+    @property
+    def canaries_due(self) -> bool:
+        """Whether the canaries will be asked before the next query is sent."""
+        return bool(self.canaries) and self._last_check is None
+
+    def _refuse_another_model(self) -> None:
+        """Check the canaries, once; stop, or warn, if the model is not the one the folder was begun with."""
+        check = self.check_canaries() if self._last_check is None else self._last_check
+        if check.changed and self.canaries == "warn":
+            warnings.warn(f"{self.ledger.folder}: {check.describe()}", stacklevel=3)
+        elif check.changed:
+            raise LedgerMismatch(
+                f"{self.ledger.folder}: {check.describe()}. Nothing more was sent; give the changed model a run folder of "
+                'its own, or mix the answers with connect(..., canaries="warn")'
+            )
 
     def close(self) -> None:
         """Close the model and the ledger; what was stored stays."""
@@ -127,7 +177,7 @@ class MeteredBackend(MaskedLMBackend):
         wanted = None if tokens is None else self._checked_tokens(tokens)
         stream = self.ledger.open_stream()
         try:
-            asks, known = self._plan(queries, wanted)
+            asks, known = self.resolve(queries, wanted)
             first: dict[str, Ask] = {}
             for ask in asks:
                 if ask.key not in known:
@@ -135,6 +185,8 @@ class MeteredBackend(MaskedLMBackend):
             unknown = list(first.values())
             if unknown:
                 self.ledger.reserve(stream, unknown)
+                if self.canaries:
+                    self._refuse_another_model()
             given = 0
             try:
                 for answer in self._answer(stream, asks, known, unknown, wanted):
@@ -159,26 +211,32 @@ class MeteredBackend(MaskedLMBackend):
             raise InputError(f"token {int(ids[0] if ids[0] < 0 else ids[-1])} is not in the vocabulary of {size}")
         return ids.astype(np.int64)
 
-    def _plan(self, queries: Sequence[MaskedQuery], tokens: Tokens | None) -> tuple[list[Ask], set[str]]:
-        """Give each query the key of an answer that serves it, and say which keys are known.
+    def resolve(
+        self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None, promised: AbstractSet[str] = frozenset()
+    ) -> tuple[list[Ask], set[str]]:
+        """Give each query the key of an answer that serves it, and say which keys are known; nothing is sent.
 
-        An answer to all tokens serves any; so does one to a set that holds those asked for.
+        An answer to all tokens serves any; so does one to a set that holds those asked for. Keys in
+        `promised` count as known.
         """
         model, own = self.identity.digest, set_digest(tokens)
         places = [WHOLE] if tokens is None else list(dict.fromkeys([WHOLE, own, *self.ledger.supersets(tokens)]))
-        estimate = self.backend.count_tokens if self.budget.counts_tokens else lambda _: 0
+        estimate = self._estimate()
         asks: list[Ask] = []
         known: set[str] = set()
         for query in queries:
             for place in places:
                 key = query_key(model, query.content, place)
-                if key in known or self.ledger.known([key]):
+                if key in known or key in promised or self.ledger.known([key]):
                     known.add(key)
                     asks.append(Ask.of(key, query))
                     break
             else:
-                asks.append(Ask.of(query_key(model, query.content, own), query, estimate(query)))
+                asks.append(Ask.of(query_key(model, query.content, own), query, estimate(query), own))
         return asks, known
+
+    def _estimate(self) -> Callable[[MaskedQuery], int]:
+        return self.backend.count_tokens if self.budget.counts_tokens else lambda _: 0
 
     def _answer(
         self, stream: int, asks: list[Ask], known: set[str], unknown: list[Ask], tokens: Tokens | None
@@ -346,7 +404,3 @@ def _wait(state: RetryCallState) -> float:
 
 def _since(began: int) -> int:
     return (time.monotonic_ns() - began) // 1000
-
-
-def _again(backend: MaskedLMBackend, run: Path, budget: QueryBudget, retries: int, deadline: float) -> MeteredBackend:
-    return MeteredBackend(backend, run, budget, retries=retries, deadline=deadline)

@@ -21,7 +21,7 @@ from pbsdk.budget import QueryBudget
 from pbsdk.errors import InputError, MissingExtra, SetupError, UnknownBackend
 from pbsdk.metering import MeteredBackend
 
-__all__ = ["AvailableBackend", "available", "connect"]
+__all__ = ["AvailableBackend", "available", "connect", "open_backend"]
 
 GROUP = "pbsdk.backends"
 EMBEDDED = "smollm2"
@@ -69,19 +69,24 @@ def connect(
     """
     limits = QueryBudget.of(budget)
     chosen = name or os.environ.get("PBSDK_BACKEND") or EMBEDDED
-    adapter = _load(chosen)
-    try:
-        inspect.signature(adapter).bind(**options)
-    except TypeError as error:
-        known = ", ".join(inspect.signature(adapter).parameters) or "none"
-        raise InputError(f"the backend {chosen!r} doesn't take these options: {error}; it takes {known}") from error
-    backend = adapter(**options)
+    backend = open_backend(chosen, **options)
     try:
         folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
         return MeteredBackend(backend, folder, limits)
     except BaseException:
         backend.close()
         raise
+
+
+def open_backend(name: str, **options: Any) -> MaskedLMBackend:
+    """Open a backend by its name without a meter: nothing is counted, limited or remembered."""
+    adapter = _load(name)
+    try:
+        inspect.signature(adapter).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(adapter).parameters) or "none"
+        raise InputError(f"the backend {name!r} doesn't take these options: {error}; it takes {known}") from error
+    return adapter(**options)
 
 
 def _entry_points() -> dict[str, metadata.EntryPoint]:

@@ -31,7 +31,7 @@ def test_help_teaches():
     assert shown.returncode == 0
     for command in ("demo", "audit", "verify", "explain", "backends"):
         assert command in shown.stdout
-    assert pbsdk().stdout == shown.stdout
+    assert pbsdk().stdout.strip() == shown.stdout.strip()
 
 
 def test_audit_and_verify_read_a_run(trained):

@@ -164,8 +164,10 @@ class Transport:
         self._session.auth = _Bearer(self._key)
         # An answer comes as it is: what unfolds can't be capped, and our codes hardly shrink.
         self._session.headers["Accept-Encoding"] = "identity"
-        pool = HTTPAdapter(pool_connections=1, pool_maxsize=network.workers, max_retries=0)
-        self._session.mount(self.url.partition("://")[0] + "://", pool)
+        self._pool = HTTPAdapter(pool_connections=1, pool_maxsize=network.workers, max_retries=0)
+        around = self._session.merge_environment_settings(self.url, {}, stream=True, verify=True, cert=None)
+        self._bundle: str | bool = around["verify"] or True
+        self._proxies = {} if is_loopback(urlsplit(self.url).hostname or "") else around["proxies"]
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process finds the key in its own environment; it is not written down.
@@ -181,6 +183,7 @@ class Transport:
 
     def close(self) -> None:
         """Close all connections."""
+        self._pool.close()
         self._session.close()
 
     def fill(self, jobs: Sequence[Job]) -> list[MaskDistribution]:
@@ -210,21 +213,12 @@ class Transport:
 
     def _exchange(self, request: requests.Request, end: float) -> Reply:
         prepared = self._session.prepare_request(request)
-        url = str(prepared.url)
-        settings = self._session.merge_environment_settings(url, {}, stream=True, verify=True, cert=None)
         waits = (
             min(self.network.connect_timeout, self.network.deadline),
             min(self.network.read_timeout, self.network.deadline),
         )
-        # The adapter, not the session: a session would follow redirects and keep cookies.
-        response = self._session.get_adapter(url).send(
-            prepared,
-            stream=True,
-            timeout=waits,
-            verify=settings["verify"] or True,
-            cert=settings["cert"],
-            proxies={} if is_loopback(urlsplit(url).hostname or "") else settings["proxies"],
-        )
+        # Through the pool, not the session: a session would follow redirects and keep cookies.
+        response = self._pool.send(prepared, stream=True, timeout=waits, verify=self._bundle, proxies=self._proxies)
         try:
             body = self._body(response, end)
         except BaseException:

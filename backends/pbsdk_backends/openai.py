@@ -92,7 +92,7 @@ class _ChatCompletion(_Answer):
     choices: Annotated[list[_ChatChoice], Field(min_length=1, max_length=1)]
 
 
-class _Silent(BadAnswer):
+class NoProbabilities(BadAnswer):
     """The server understood, and showed no probabilities."""
 
 
@@ -168,11 +168,13 @@ class OpenAIBackend(MaskedLMBackend):
                     if getattr(error, "status", 0) not in {400, 404, 422}:
                         raise ModelUnusable(str(error)) from None
                     refusals.append(f"{api} with {count}: {error}")
-                except _Silent as error:
+                except NoProbabilities as error:
                     refusals.append(f"{api} with {count}: {error}")
                     break
                 else:
-                    return api, min(count, len(answer.codes))
+                    # Pieces left out and words that coincide make it a few fewer; a server's own limit, many.
+                    shown = len(answer.codes)
+                    return api, count if shown >= 0.9 * count else shown
         raise ModelUnusable(
             f"{self._model!r} can't be used: it shows no log-probabilities here ({'; '.join(refusals)}). {_WORKS}"
         )
@@ -190,7 +192,7 @@ class OpenAIBackend(MaskedLMBackend):
         named = {word: value for word, value in shown.items() if "\ufffd" not in word}
         best = sorted(named.items(), key=lambda item: -item[1])[:top]
         if not best:
-            raise _Silent("no tokens were shown")
+            raise NoProbabilities("no tokens were shown")
         return MaskDistribution.from_logprobs(
             [min(0.0, value) for _, value in best],
             [self._words.token_of(word) for word, _ in best],
@@ -228,7 +230,7 @@ def _shown(said: object) -> tuple[Mapping[str, float], _Answer]:
     answer = validated(_Completion, said)
     logprobs = answer.choices[0].logprobs
     if logprobs is None or not logprobs.top_logprobs:
-        raise _Silent("the answer holds no log-probabilities")
+        raise NoProbabilities("the answer holds no log-probabilities")
     return logprobs.top_logprobs[0], answer
 
 
@@ -236,7 +238,7 @@ def _shown_chat(said: object) -> tuple[Mapping[str, float], _Answer]:
     answer = validated(_ChatCompletion, said)
     logprobs = answer.choices[0].logprobs
     if logprobs is None or not logprobs.content or not logprobs.content[0].top_logprobs:
-        raise _Silent("the answer holds no log-probabilities")
+        raise NoProbabilities("the answer holds no log-probabilities")
     shown: dict[str, float] = {}
     for entry in logprobs.content[0].top_logprobs:
         if entry.token in shown and "\ufffd" not in entry.token:

@@ -54,6 +54,7 @@ class Scripted:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            disable_nagle_algorithm = True
 
             def handle_one_request(self) -> None:
                 with contextlib.suppress(ConnectionError):

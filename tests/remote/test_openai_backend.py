@@ -50,6 +50,14 @@ def test_what_the_server_allows_is_found_out_once(script, api, top, requests):
         assert len(server.asked) == requests + 1
 
 
+@pytest.mark.parametrize(("words", "top"), [(97, 100), (20, 20)])
+def test_a_few_words_fewer_than_asked_are_no_limit_of_the_server(words, top):
+    reply = json_reply(completion({f" w{n}": -5.0 - n / 10 for n in range(words)}))
+    with scripted(lambda _: reply) as server, OpenAIBackend("tiny", url=server.url) as backend:
+        assert backend.abilities.top == top
+        assert len(backend.fill([query("x")])[0].tokens) == words
+
+
 def test_naming_both_asks_once():
     script = OpenAIScript(completions=20, chat=20)
     with (

@@ -226,16 +226,18 @@ def test_sixteen_workers_use_a_slow_server_ten_times_as_fast_as_one():
         return served(asked)
 
     queries = [query(f"text {n}") for n in range(160)]
-    seconds = {}
+    seconds = {1: [], 16: []}
     with scripted(slow) as server:
-        for workers, count in ((1, 40), (16, 160)):
+        for workers, count, turns in ((1, 20, 2), (16, 160, 4)):
             backend = OpenAIBackend("tiny", url=f"{server.url}/v1", api="completions", top=5, workers=workers)
             with backend:
                 list(backend.stream(queries[:16]))  # connections are open
-                start = time.monotonic()
-                list(backend.stream(queries[:count]))
-                seconds[workers] = (time.monotonic() - start) / count
-    assert seconds[1] / seconds[16] >= 10
+                for _ in range(turns):
+                    start = time.monotonic()
+                    list(backend.stream(queries[:count]))
+                    seconds[workers].append((time.monotonic() - start) / count)
+    # The best of each: what else the machine does slows many threads down more than one.
+    assert min(seconds[1]) / min(seconds[16]) >= 10
 
 
 # Answers in part: the vocabulary opens as tokens appear.
@@ -276,19 +278,25 @@ def test_a_provider_that_shows_its_top_tokens_still_trains(tmp_path, openai_serv
 
 def test_fill_mask_predicts_by_chosen_targets(tmp_path):
     fake = FakeBackend()
+    asked = []
+    fill = fake.fill
+    fake.fill = lambda queries, tokens=None: asked.append(tokens) or fill(queries, tokens)
     with serving(fake) as url:
         with HuggingFaceBackend("fake", url=url, top_k=50) as backend:
             clf, meter, _ = trained(backend, tmp_path)
+            assert not [tokens for tokens in asked if tokens is not None]
             predicted = clf.predict(TEST[0])
             meter.close()
+        asked.clear()
         with HuggingFaceBackend("fake", url=url, top_k=50) as backend:
             meter = MeteredBackend(backend, tmp_path / "fresh", sleep=no_wait)
             loaded = PromptBoostingClassifier.load(tmp_path / "model.json", meter, progress=False)
             assert np.array_equal(loaded.predict(TEST[0]), predicted)
-            phase = meter.audit().phases[0]
-            # Exactly the ensemble's tokens came, so that little of the mass was seen.
-            assert phase.mass_seen < 0.9
+            assert meter.audit().phases[0].passes > 0
             meter.close()
+    # But for the question when connecting, only chosen tokens were asked for, and no more than the ensemble has.
+    assert asked[0] is None
+    assert all(0 < len(tokens) <= len(clf.ensemble_.tokens) for tokens in asked[1:])
 
 
 def test_the_key_is_in_no_file(tmp_path, openai_server):
@@ -316,9 +324,11 @@ def test_a_budget_that_does_not_allow_it_sends_nothing(tmp_path, openai_server):
 INTERRUPTED = """
 import sys
 from pbsdk import MeteredBackend, PromptBoostingClassifier
+from pbsdk_backends import _parallel
 from pbsdk_backends.openai import OpenAIBackend
 from pbsdk.datasets import load_tickets
 
+_parallel.GRACE = 30.0
 url, run = sys.argv[1:]
 tickets = load_tickets()
 backend = OpenAIBackend("tiny", url=url, api="completions", top=20, workers=4)
@@ -336,27 +346,33 @@ finally:
 
 def test_an_interrupt_stops_cleanly_and_loses_nothing(tmp_path):
     script = OpenAIScript(completions=20)
-    reached = threading.Event()
+    held, release = threading.Event(), threading.Event()
 
-    def slow(asked):
-        time.sleep(0.02)
-        reply = script(asked)
-        if len(server.asked) >= 60:
-            reached.set()
-        return reply
+    def answer(asked):
+        if len(server.asked) == 60:
+            # One request is under way and nothing else: the interrupt falls into the wait for it.
+            held.set()
+            assert release.wait(60)
+        return script(asked)
 
-    with scripted(slow) as server:
+    with scripted(answer) as server:
         command = [sys.executable, "-c", INTERRUPTED, f"{server.url}/v1", str(tmp_path / "run")]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         try:
-            assert reached.wait(60)
+            assert held.wait(60)
+            count = 0
+            while count != len(server.asked):
+                count = len(server.asked)
+                time.sleep(0.5)
             os.kill(process.pid, signal.SIGINT)
+            time.sleep(0.5)
+            release.set()
             assert process.communicate(timeout=60)[0].strip() == "stopped"
         finally:
+            release.set()
             process.kill()
             process.wait()
-        first = len(server.asked)
-        assert 60 <= first < 256
+        assert 60 <= len(server.asked) < 100
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
         assert done.stdout.strip() == "done"
         # One probe a process; not one of the 256 questions was asked twice.

@@ -1,0 +1,115 @@
+"""Commands about backends: serve one to others, compare two."""
+
+from __future__ import annotations
+
+import json
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pbsdk.cli.common import AsJson, show
+from pbsdk.datasets import load_tickets
+from pbsdk.errors import InputError, MissingExtra
+from pbsdk.parity import parity as compare
+from pbsdk.registry import open_backend
+
+__all__ = ["add_to"]
+
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="An option of the backend, such as `-o model=roberta-large`; may be repeated."),
+]
+
+
+def serve(
+    backend: Annotated[str, typer.Argument(help="A backend's name, as for connect().")] = "smollm2",
+    *,
+    option: Options = None,
+    host: Annotated[str, typer.Option(help="The address to listen on; a public one needs a token.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="The port; 0 for any that is free.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="PBSDK_SERVE_TOKEN", help="What clients must show; better in the environment than here."),
+    ] = None,
+    max_batch: Annotated[int, typer.Option(help="How many queries one request may hold.")] = 256,
+    queue: Annotated[int, typer.Option(help="How many requests may wait before others are sent away.")] = 64,
+) -> None:
+    """Serve a backend over HTTP: pbsdk's own protocol, Hugging Face fill-mask, and Open Inference v2.
+
+    In another terminal, or on another machine: `connect("http", url="http://127.0.0.1:8000")`.
+    """
+    server = _server()
+    with open_backend(backend, **_read(option)) as model:
+
+        def ready(address: str) -> None:
+            typer.echo(
+                f"serving {model.identity.name} at {address} (OpenAPI page: {address}/docs); Ctrl-C ends", err=True
+            )
+
+        server(model, host=host, port=port, token=token, max_batch=max_batch, queue=queue, ready=ready)
+
+
+def parity(
+    first: Annotated[str, typer.Argument(help="A backend's name.", show_default=False)],
+    second: Annotated[str, typer.Argument(help="Another's.", show_default=False)],
+    *,
+    first_option: Annotated[
+        list[str] | None, typer.Option("--a", help="An option of the first: `--a model=...`.")
+    ] = None,
+    second_option: Annotated[
+        list[str] | None, typer.Option("--b", help="An option of the second: `--b url=...`.")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="A file with a text a line; else eight of the demo's tickets.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two backends on a few texts, before any money goes into training.
+
+    Shows differences in log-probability, the likeliest words, and a verdict. A handful of passes on each.
+    """
+    lines = load_tickets().test.texts[:8]
+    if texts is not None:
+        try:
+            lines = [line for line in texts.read_text("utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"can't read texts from {texts}: {error}") from error
+    with open_backend(first, **_read(first_option)) as one, open_backend(second, **_read(second_option)) as two:
+        report = compare(one, two, lines)
+    show(report, report.to_dict(), as_json=as_json)
+    if report.verdict == "different":
+        raise typer.Exit(1)
+
+
+def _read(options: list[str] | None) -> dict[str, Any]:
+    """Read `name=value`; a value that is JSON (a number, true, null) is read as such."""
+    read: dict[str, Any] = {}
+    for option in options or []:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise InputError(f"an option is name=value, such as model=roberta-large; not {option!r}")
+        try:
+            read[name.replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            read[name.replace("-", "_")] = value
+    return read
+
+
+def _server() -> Any:
+    entry = next(iter(metadata.entry_points(group="pbsdk.servers", name="http")), None)
+    if entry is None:
+        raise MissingExtra('no server is installed; pip install "pbsdk[serve]"')
+    try:
+        return entry.load()
+    except MissingExtra:
+        raise
+    except ImportError as error:
+        raise MissingExtra(f'the server can\'t be imported ({error}); pip install "pbsdk[serve]"') from error
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (serve, parity):
+        app.command()(command)

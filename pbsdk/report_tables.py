@@ -1,0 +1,215 @@
+"""The report's tables: which numbers stand where, and how each is written.
+
+Terminal, Markdown and HTML all print these tables, so they can't disagree. A cell knows the text
+that people read, and the path and value of the same number in the JSON form.
+
+>>> number(1234567), number(0.12345), number(None)
+('1,234,567', '0.1235', '-')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pbsdk.audit import AuditReport
+
+__all__ = ["Cell", "Table", "duration", "milliseconds", "moment", "number", "percent", "tables"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says, and where the JSON form says it."""
+
+    text: str
+    path: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; its first column names the rows."""
+
+    title: str
+    header: list[str]
+    rows: list[list[Cell]]
+
+    def texts(self) -> list[list[str]]:
+        """Return header and rows as plain strings."""
+        return [self.header, *([cell.text for cell in row] for row in self.rows)]
+
+
+def number(value: float | None) -> str:
+    """Write a count or an amount; '-' for none."""
+    if value is None:
+        return "-"
+    if value == int(value):
+        return f"{int(value):,}"
+    text = f"{value:,.4f}"
+    return text.removesuffix("00")
+
+
+def limit(value: float | None) -> str:
+    """Write a limit."""
+    return "no limit" if value is None else number(value)
+
+
+def percent(value: float | None) -> str:
+    """Write a share."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Write a short time.
+
+    >>> milliseconds(0.0421), milliseconds(1500.0), milliseconds(None)
+    ('0.042 ms', '1,500 ms', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def rate(value: float | None) -> str:
+    """Write answers a second."""
+    return "-" if value is None else f"{value:,.0f}/s" if value >= 10 else f"{value:.2g}/s"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a stretch of time.
+
+    >>> [duration(value) for value in (0.034, 12.3, 754.0, 9000.0, None)]
+    ['0.034 s', '12.3 s', '12.6 min', '2.5 h', '-']
+    """
+    if seconds is None:
+        return "-"
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def spread(pairs: list[Any]) -> str:
+    """Write how many examples had how many passes, the most frequent first."""
+    often = sorted(pairs, key=lambda pair: -pair.examples)
+    shown = ", ".join(f"{number(pair.examples)} with {pair.passes}" for pair in often[:2])
+    return (shown or "-") + (", ..." if len(often) > 2 else "")
+
+
+def moment(text: str) -> str:
+    """Write a time of the JSON form for people.
+
+    >>> moment("2026-03-01T12:30:05.250000Z")
+    '2026-03-01 12:30:05 UTC'
+    """
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+_PHASE_ROWS = (
+    ("examples", "examples", number),
+    ("prompts", "prompts", number),
+    ("passes", "passes", number),
+    ("passes an example, most", "passes_an_example", number),
+    ("passes an example, limit", "limit", limit),
+    ("examples with so many passes", "distribution", spread),
+    ("hits (recalled, free)", "hits", number),
+    ("attempts (sends)", "attempts", number),
+    ("failed (did not run)", "failed", number),
+    ("unknown (counted as spent)", "unknown", number),
+    ("tokens read", "tokens_read", number),
+    ("texts cut", "texts_cut", number),
+    ("mass seen", "mass_seen", percent),
+    ("latency, median", "latency.p50", milliseconds),
+    ("latency, 90th percentile", "latency.p90", milliseconds),
+    ("latency, 99th percentile", "latency.p99", milliseconds),
+    ("time at the model", "seconds", duration),
+    ("answers a second", "throughput", rate),
+    ("money", "money", number),
+)
+
+_PROMPT_COLUMNS = (
+    ("prompt", "prompt", str),
+    ("examples", "examples", number),
+    ("passes", "passes", number),
+    ("hits", "hits", number),
+    ("attempts", "attempts", number),
+    ("failed", "failed", number),
+    ("unknown", "unknown", number),
+    ("tokens", "tokens_read", number),
+    ("cut", "texts_cut", number),
+    ("mass", "mass_seen", percent),
+    ("money", "money", number),
+)
+
+
+def tables(report: AuditReport) -> list[Table]:
+    """Return the report's tables: limits, phases, prompts, and canaries if any were asked."""
+    found = [_limits(report), _phases(report), _prompts(report), _canaries(report)]
+    return [table for table in found if table.rows and len(table.header) > 1]
+
+
+def _cell(thing: Any, at: str, path: str, write: Any) -> Cell:
+    value = thing
+    for name in path.split("."):
+        value = None if value is None else getattr(value, name)
+    if isinstance(value, list):
+        return Cell(write(value))
+    return Cell(write(value), f"{at}.{path}", value)
+
+
+def _limits(report: AuditReport) -> Table:
+    rows = [
+        [
+            Cell(f"passes an example ({scope.scope})"),
+            _cell(scope, f"scopes.{at}", "most", number),
+            _cell(scope, f"scopes.{at}", "limit", limit),
+            _cell(scope, f"scopes.{at}", "left", number),
+            _cell(scope, f"scopes.{at}", "examples", number),
+        ]
+        for at, scope in enumerate(report.scopes)
+    ]
+    rows += [
+        [
+            Cell(f"{total.name} in all"),
+            *(
+                _cell(total, f"totals.{at}", name, limit if name == "limit" else number)
+                for name in ("used", "limit", "left")
+            ),
+            Cell("-"),
+        ]
+        for at, total in enumerate(report.totals)
+    ]
+    return Table("Limits", ["limit", "used", "limit", "left", "examples"], rows)
+
+
+def _phases(report: AuditReport) -> Table:
+    rows = [
+        [Cell(label), *(_cell(phase, f"phases.{at}", path, write) for at, phase in enumerate(report.phases))]
+        for label, path, write in _PHASE_ROWS
+        if path != "money" or report.priced
+    ]
+    return Table("Phases", ["", *(phase.phase for phase in report.phases)], rows)
+
+
+def _prompts(report: AuditReport) -> Table:
+    columns = [column for column in _PROMPT_COLUMNS if column[1] != "money" or report.priced]
+    rows = [
+        [_cell(prompt, f"prompts.{at}", path, write) for _, path, write in columns]
+        for at, prompt in enumerate(report.prompts)
+    ]
+    return Table("Prompts", [name for name, _, _ in columns], rows)
+
+
+def _canaries(report: AuditReport) -> Table:
+    rows = [
+        [
+            Cell(f"check {at + 1}, {moment(check.time)}"),
+            _cell(check, f"canaries.{at}", "texts", number),
+            _cell(check, f"canaries.{at}", "distance", percent),
+            Cell("changed" if check.changed else "the same"),
+        ]
+        for at, check in enumerate(report.canaries)
+    ]
+    return Table("Canaries", ["check", "texts", "furthest from the first", "the model is"], rows)
