@@ -28,7 +28,16 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags, check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from pbsdk.backend import Floats, MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Phase, Vocabulary
+from pbsdk.backend import (
+    Floats,
+    MaskDistribution,
+    MaskedLMBackend,
+    MaskedQuery,
+    OpenVocabulary,
+    Phase,
+    Tokens,
+    Vocabulary,
+)
 from pbsdk.boosting import Boosted, boost
 from pbsdk.ensemble import Ensemble, SavedEnsemble, TrainingFacts, WeakLearner
 from pbsdk.errors import InputError, ModelFileError
@@ -125,8 +134,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """
         problem = self._checked(X, y, validation)
         templates, train, held_out = problem.templates, problem.train, problem.validation
-        phases = [(train, Phase.TRAIN), (held_out, Phase.VALIDATE)]
-        queries = [query for examples, phase in phases for query in self._queries(templates, examples, phase)]
+        queries = self._fit_queries(problem)
         seed = self._seed()
         answers = progress_bar(self.backend.stream(queries), total=len(queries), what="asking", show=self.progress)
         with (
@@ -176,6 +184,24 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         labels = read_labels(y, len(examples))
         for votes in self.ensemble_.staged_votes(self._answers(examples, whole=False), len(examples)):
             yield float(accuracy_score(labels, self._labels(votes)))
+
+    def fit_queries(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> list[MaskedQuery]:
+        """Return what `fit` would ask, in order; nothing is sent."""
+        return self._fit_queries(self._checked(X, y, validation))
+
+    def predict_queries(self, X: Any, *, fitted: bool = True) -> tuple[list[MaskedQuery], Tokens | None]:
+        """Return what `predict` would ask, and for which tokens; nothing is sent.
+
+        `fitted=False` says what it may ask at most: every prompt of the pool, for all tokens.
+        """
+        examples = self._readable(X)
+        if fitted:
+            check_is_fitted(self)
+            return self._predict_queries(examples, whole=False)
+        pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
+        pairs = bool(examples) and examples[0].pair is not None
+        templates = fit_templates(pool, self.backend.abilities, pairs=pairs)
+        return self._queries(templates, examples, Phase.PREDICT), None
 
     def explain(self) -> Explanation:
         """Return a table of prompts, words for each class, and weights."""
@@ -308,16 +334,23 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         refuse_markers(examples, self.backend.mask_token, name=name)
         return examples
 
+    def _fit_queries(self, problem: _Problem) -> list[MaskedQuery]:
+        phases = [(problem.train, Phase.TRAIN), (problem.validation, Phase.VALIDATE)]
+        return [query for examples, phase in phases for query in self._queries(problem.templates, examples, phase)]
+
     def _queries(self, templates: Sequence[Template], examples: Sequence[Example], phase: Phase) -> list[MaskedQuery]:
         # Example-major: a backend can share the text between the prompts of one example.
         return [template.query(example, phase, self.style) for example in examples for template in templates]
 
     def _answers(self, examples: Sequence[Example], *, whole: bool) -> Iterator[MaskDistribution]:
-        used = [self.templates_[template] for template in self.ensemble_.templates]
-        queries = self._queries(used, examples, Phase.PREDICT)
-        tokens = None if whole or self.keep == "whole" else self.ensemble_.tokens
+        queries, tokens = self._predict_queries(examples, whole=whole)
         answers = self.backend.stream(queries, tokens)
         return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
+
+    def _predict_queries(self, examples: Sequence[Example], *, whole: bool) -> tuple[list[MaskedQuery], Tokens | None]:
+        used = [self.templates_[template] for template in self.ensemble_.templates]
+        tokens = None if whole or self.keep == "whole" else self.ensemble_.tokens
+        return self._queries(used, examples, Phase.PREDICT), tokens
 
     def _votes(self, X: Any, *, whole: bool = False) -> Floats:
         check_is_fitted(self)

@@ -9,6 +9,7 @@ that people read, and the path and value of the same number in the JSON form.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pbsdk.audit import AuditReport
 
-__all__ = ["Cell", "Table", "duration", "milliseconds", "moment", "number", "percent", "tables"]
+__all__ = ["PHASE_ROWS", "Cell", "Table", "duration", "milliseconds", "moment", "number", "percent", "tables"]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def moment(text: str) -> str:
     return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-_PHASE_ROWS = (
+PHASE_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("examples", "examples", number),
     ("prompts", "prompts", number),
     ("passes", "passes", number),
@@ -187,7 +188,7 @@ def _limits(report: AuditReport) -> Table:
 def _phases(report: AuditReport) -> Table:
     rows = [
         [Cell(label), *(_cell(phase, f"phases.{at}", path, write) for at, phase in enumerate(report.phases))]
-        for label, path, write in _PHASE_ROWS
+        for label, path, write in PHASE_ROWS
         if path != "money" or report.priced
     ]
     return Table("Phases", ["", *(phase.phase for phase in report.phases)], rows)

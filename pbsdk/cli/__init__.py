@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from pbsdk.cli import inspecting, serving, training
+from pbsdk.cli import auditing, inspecting, serving, training
 from pbsdk.cli.common import main_options
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, PbsdkError
 
@@ -29,6 +29,7 @@ app = typer.Typer(
 app.callback()(main_options)
 training.add_to(app)
 serving.add_to(app)
+auditing.add_to(app)
 inspecting.add_to(app)
 
 _EXIT_CODES: tuple[tuple[type[PbsdkError], int], ...] = ((BudgetExceeded, 3), (LedgerCorrupted, 4), (PbsdkError, 1))

@@ -1,4 +1,4 @@
-"""Commands that look and ask no model: audit, verify, explain, backends."""
+"""Commands that look and ask no model: explain, backends."""
 
 from __future__ import annotations
 
@@ -8,28 +8,13 @@ from typing import Annotated
 
 import typer
 
-from pbsdk.audit import AuditReport
 from pbsdk.cli.common import AsJson, show
 from pbsdk.ensemble import SavedEnsemble
-from pbsdk.ledger import verify_run
 from pbsdk.registry import available
 
 __all__ = ["add_to"]
 
-Run = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
 Model = Annotated[Path, typer.Argument(help="A classifier that was saved as JSON.", show_default=False)]
-
-
-def audit(run: Run, *, as_json: AsJson = False) -> None:
-    """Show what a run asked, phase by phase, against its budget."""
-    report = AuditReport.read(run)
-    show(report, report.to_dict(), as_json=as_json)
-
-
-def verify(run: Run, *, as_json: AsJson = False) -> None:
-    """Re-derive a run's record: the chain, the answers' digests, and the counts."""
-    checked = verify_run(run)
-    show(checked, checked.to_dict(), as_json=as_json)
 
 
 def explain(model: Model, *, as_json: AsJson = False) -> None:
@@ -47,5 +32,5 @@ def backends(*, as_json: AsJson = False) -> None:
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
-    for command in (audit, verify, explain, backends):
+    for command in (explain, backends):
         app.command()(command)
