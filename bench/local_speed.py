@@ -26,14 +26,14 @@ from typing import Any
 
 import torch
 import transformers
-from pbsdk_backends.local import LocalBackend
-from pbsdk_backends.smollm2 import SmolLM2Backend
 from tokenizers import AddedToken, ByteLevelBPETokenizer
 from tokenizers.processors import RobertaProcessing
 from transformers.utils import logging as transformers_logging
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, Part, digest
 from pbsdk.metering import MeteredBackend
+from pbsdk_backends.local import LocalBackend
+from pbsdk_backends.smollm2 import SmolLM2Backend
 
 COLUMNS = 50265
 WIDTH = 1024

@@ -31,7 +31,7 @@ TEXTS = (
 )
 """Ordinary words, figures, and what tokenizers differ over."""
 TOLERANCE = 0.02
-"""How far answers may be apart: arithmetic on other hardware moves them by less, another model by more."""
+"""How far answers may be apart: room for arithmetic that differs a little from call to call. A choice, not a measurement."""
 
 _PROMPT = "canary: <input> It was <mask>"
 

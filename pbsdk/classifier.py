@@ -44,7 +44,8 @@ from pbsdk.errors import InputError, ModelFileError
 from pbsdk.examples import Example, read_examples, read_labels
 from pbsdk.explanation import Explanation, LearnerRow
 from pbsdk.progress import progress_bar
-from pbsdk.templates import Style, Template, escape_markers, fit_templates, read_pool, refuse_markers
+from pbsdk.reuse import warn_of_reuse
+from pbsdk.templates import Style, Template, choosers, escape_markers, fit_templates, read_pool, refuse_markers
 from pbsdk.tokenmatrix import collect
 
 __all__ = ["PromptBoostingClassifier"]
@@ -157,6 +158,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         self.ensemble_ = boosted.ensemble
         self.history_ = boosted.history
         self.n_train_ = len(train)
+        self._chose_all = choosers(self.prompts).intersection(example.id for example in held_out)
         self._facts = self._training_facts(problem, boosted, seed)
         return self
 
@@ -171,8 +173,13 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return shares
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on texts and their labels."""
+        """Return the accuracy on texts and their labels.
+
+        Texts that chose both the prompts and the number of rounds give a `ReusedExamplesWarning`.
+        """
+        check_is_fitted(self)
         examples = self._readable(X)
+        warn_of_reuse(examples, self._chose_all)
         labels = read_labels(y, len(examples))
         whole = self.keep == "auto" and len(examples) <= self.n_train_
         predicted = self._labels(self._votes(X, whole=whole))
@@ -180,7 +187,9 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def staged_score(self, X: Any, y: Any) -> Iterator[float]:
         """Yield the accuracy after the first learner, the first two, and so on to all."""
+        check_is_fitted(self)
         examples = self._readable(X)
+        warn_of_reuse(examples, self._chose_all)
         labels = read_labels(y, len(examples))
         for votes in self.ensemble_.staged_votes(self._answers(examples, whole=False), len(examples)):
             yield float(accuracy_score(labels, self._labels(votes)))
@@ -251,6 +260,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         loaded.templates_ = [Template(source) for source in saved.templates]
         loaded.ensemble_ = _translated(saved, backend.vocabulary, path)
         loaded.n_train_ = saved.facts.n_train
+        loaded._chose_all = frozenset()  # a file doesn't name the examples
         loaded._facts = saved.facts
         return loaded
 

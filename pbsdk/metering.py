@@ -307,6 +307,7 @@ class MeteredBackend(MaskedLMBackend):
     ) -> None:
         """Ask the model once; store what came, strike it off `left`, record the rest, and raise why."""
         error: BackendError | None = None
+        interrupt: KeyboardInterrupt | None = None
         answers: Mapping[int, MaskDistribution] = {}
         began = time.monotonic_ns()
         try:
@@ -316,6 +317,8 @@ class MeteredBackend(MaskedLMBackend):
         except PbsdkError as raised:  # an input that can't work: refused before it was sent
             self._fail(stream, [(ask, False) for ask in left], raised, _since(began), again=False)
             raise
+        except KeyboardInterrupt as raised:  # a remote adapter hands over what had come; the rest is unknown
+            interrupt, answers = raised, getattr(raised, "answered", {})
         except Exception as raised:  # noqa: BLE001 - an adapter that leaks is still answered for
             name = type(raised).__name__
             error = BackendError(f"the backend of {self.identity.name} raised {name}: see above", may_have_run=True)
@@ -340,6 +343,8 @@ class MeteredBackend(MaskedLMBackend):
             stored = self.ledger.finish(stream, results, tokens, words)
             self._words_kept.update(words)
             fresh.update((result.ask.key, answer) for result, answer in zip(results, stored, strict=True))
+        if interrupt is not None:
+            raise interrupt
         if error is None:
             return
         left[:] = [ask for ask in left if ask.key not in fresh]

@@ -14,7 +14,7 @@ import os
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pbsdk.backend import MaskedLMBackend
 from pbsdk.budget import QueryBudget
@@ -25,7 +25,14 @@ __all__ = ["AvailableBackend", "available", "connect", "open_backend"]
 
 GROUP = "pbsdk.backends"
 EMBEDDED = "smollm2"
-_EXTRAS = {"local": "local", "smollm2": "demo"}
+_EXTRAS = {
+    "http": "remote",
+    "huggingface": "remote",
+    "kserve": "remote",
+    "local": "local",
+    "openai": "remote",
+    "smollm2": "demo",
+}
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ def connect(
     *,
     run: str | Path | None = None,
     budget: int | QueryBudget | None = 10,
+    canaries: bool | Literal["warn"] = False,
     **options: Any,
 ) -> MeteredBackend:
     """Connect to a model by its backend's name, and meter it.
@@ -65,6 +73,8 @@ def connect(
         run: the folder that records every query; the same folder again asks only for what is
             missing. None: a folder under `runs/` named after the model.
         budget: passes that an example may have, as a number or a `QueryBudget`; None for no limit.
+        canaries: ask a few fixed texts first, and refuse (or, with "warn", report) a provider that
+            answers them otherwise than when the run began; they are passes of the phase `probe`.
         options: what the backend takes, such as `model="roberta-large"`.
     """
     limits = QueryBudget.of(budget)
@@ -72,7 +82,7 @@ def connect(
     backend = open_backend(chosen, **options)
     try:
         folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
-        return MeteredBackend(backend, folder, limits)
+        return MeteredBackend(backend, folder, limits, canaries=canaries)
     except BaseException:
         backend.close()
         raise

@@ -52,6 +52,15 @@ def number(value: float | None) -> str:
     return text.removesuffix("00")
 
 
+def one_line(text: str) -> str:
+    """Write a prompt in one line.
+
+    >>> print(one_line("<input>\\nTopic: <mask>"))
+    <input>\\nTopic: <mask>
+    """
+    return text.replace("\n", "\\n").replace("\t", "\\t")
+
+
 def limit(value: float | None) -> str:
     """Write a limit."""
     return "no limit" if value is None else number(value)
@@ -66,7 +75,7 @@ def milliseconds(value: float | None) -> str:
     """Write a short time.
 
     >>> milliseconds(0.0421), milliseconds(1500.0), milliseconds(None)
-    ('0.042 ms', '1,500 ms', '-')
+    ('0.0421 ms', '1,500 ms', '-')
     """
     if value is None:
         return "-"
@@ -131,7 +140,7 @@ PHASE_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
 )
 
 _PROMPT_COLUMNS = (
-    ("prompt", "prompt", str),
+    ("prompt", "prompt", one_line),
     ("examples", "examples", number),
     ("passes", "passes", number),
     ("hits", "hits", number),

@@ -38,9 +38,12 @@ from pbsdk.examples import Example
 __all__ = [
     "PromptPool",
     "Provenance",
+    "Refinement",
     "Template",
+    "choosers",
     "escape_markers",
     "fit_templates",
+    "load_pool",
     "pool_names",
     "read_pool",
     "refuse_markers",
@@ -252,11 +255,34 @@ class Provenance(BaseModel):
     """Each prompt's log-likelihood, summed over the texts."""
 
 
+class Refinement(BaseModel):
+    """How a pool's prompts were chosen from more: enough to choose them again, and to know by which examples."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    method: str
+    """How they were chosen: `paper` or `halving`."""
+    model: str
+    """The identity of the model that was asked, as JSON."""
+    pbsdk: str
+    """The version of pbsdk."""
+    seed: int
+    of: int
+    """How many prompts there were to choose from."""
+    passes: int
+    """Passes it needs, all of them in the phase `refine`."""
+    scores: list[float]
+    """Each prompt's accuracy on validation, of one weak learner."""
+    chosen_by: list[str]
+    """The validation examples, by their digests."""
+
+
 class PromptPool(BaseModel):
     """A pool of prompts as a JSON file holds it.
 
     `prompts` are for models that read both sides of the mask, `prompts_mask_last` for causal ones;
-    one of the two may be left out. `made` says how, if a model wrote them.
+    one of the two may be left out. `made` says how, if a model wrote them, and `refined` how they were
+    chosen, if examples chose them.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -266,6 +292,7 @@ class PromptPool(BaseModel):
     prompts: list[str] = Field(default_factory=list)
     prompts_mask_last: list[str] = Field(default_factory=list)
     made: Provenance | None = None
+    refined: Refinement | None = None
 
     def templates(self, abilities: Abilities) -> list[Template]:
         """Return the prompts written for this kind of model, or else those of the other kind."""
@@ -288,13 +315,20 @@ def read_pool(prompts: str | Path | PromptPool | Iterable[str | Template], abili
     if isinstance(prompts, PromptPool):
         return prompts.templates(abilities)
     if isinstance(prompts, str | Path):
-        return _named_pool(prompts).templates(abilities)
+        return load_pool(prompts).templates(abilities)
     if not isinstance(prompts, Iterable):
         raise InputError("prompts must be a list of prompts, the name of a pool, or a pool's file")
     return [prompt if isinstance(prompt, Template) else Template(prompt) for prompt in prompts]
 
 
-def _named_pool(name: str | Path) -> PromptPool:
+def choosers(prompts: object) -> frozenset[str]:
+    """Return the digests of the examples that chose these prompts, where a pool remembers them."""
+    pool = load_pool(prompts) if isinstance(prompts, str | Path) else prompts
+    return frozenset(pool.refined.chosen_by) if isinstance(pool, PromptPool) and pool.refined else frozenset()
+
+
+def load_pool(name: str | Path) -> PromptPool:
+    """Load a pool that comes with pbsdk by its name, or one from a JSON file."""
     if isinstance(name, str) and name in pool_names():
         return _parsed((resources.files("pbsdk") / "prompts" / f"{name}.json").read_text("utf-8"), name)
     path = Path(name)

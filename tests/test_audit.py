@@ -17,7 +17,9 @@ from pbsdk.audit import AuditReport
 from pbsdk.backend import MaskedQuery, ModelIdentity, Part
 from pbsdk.budget import QueryBudget
 from pbsdk.errors import BackendTimeout, BackendUnavailable, LedgerError
+from pbsdk.examples import Example
 from pbsdk.ledger import QueryLedger
+from pbsdk.templates import Template
 
 
 @pytest.fixture
@@ -226,3 +228,12 @@ def test_everything_in_the_html_is_escaped(tmp_path):
 def test_no_run_folder_no_report(tmp_path):
     with pytest.raises(LedgerError, match="not a run folder"):
         AuditReport.read(tmp_path)
+
+
+def test_a_prompt_of_two_lines_stays_in_its_row(tmp_path):
+    with metered(tmp_path / "run") as lm:
+        lm.fill([Template("<input>\nTopic: <mask>").query(Example("a text"))])
+        report = lm.audit()
+    assert report.prompts[0].prompt == "<input>\nTopic: <mask>"
+    assert "<input>\\nTopic: <mask>" in str(report)
+    assert "Topic: \\<mask\\> | 1 |" in report.to_markdown()

@@ -341,6 +341,7 @@ def test_a_real_causal_model_scores_prompts_as_it_would_write_them(tmp_path):
     torch = pytest.importorskip("torch", reason="the adapter `local` needs torch")
     transformers = pytest.importorskip("transformers", reason="the adapter `local` needs transformers")
     import tokenizers
+
     from pbsdk_backends._loading import quiet
     from pbsdk_backends.local import LocalBackend
 

@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from pbsdk.cli import auditing, inspecting, serving, training
+from pbsdk.cli import auditing, fitting, inspecting, prompting, serving, training
 from pbsdk.cli.common import main_options
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, PbsdkError
 
@@ -23,11 +23,14 @@ app = typer.Typer(
     "with a record of every query.\n\nStart with `pbsdk demo`.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    pretty_exceptions_show_locals=False,  # a key may be among them
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.callback()(main_options)
 training.add_to(app)
+fitting.add_to(app)
+prompting.add_to(app)
 serving.add_to(app)
 auditing.add_to(app)
 inspecting.add_to(app)

@@ -19,7 +19,8 @@ from pbsdk.audit import AuditReport
 from pbsdk.budget import QueryBudget
 from pbsdk.certificate import Certificate
 from pbsdk.classifier import PromptBoostingClassifier
-from pbsdk.cli.common import AsJson, show
+from pbsdk.cli.common import AsJson, Backend, Budget, Options, PairColumn, TextColumn, plainly, read_options, show
+from pbsdk.cli.common import Run as RunOption
 from pbsdk.comparing import AuditDiff
 from pbsdk.errors import InputError
 from pbsdk.ledger import verify_run
@@ -153,21 +154,18 @@ def plan(
     ] = None,
     prompts: Annotated[str, typer.Option(help="A pool's name or file.")] = "topic",
     n_prompts: Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False)] = None,
-    backend: Annotated[str | None, typer.Option(help="As for connect().", show_default=False)] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(help="An option of the backend, such as model=roberta-large.", show_default=False),
-    ] = None,
-    run: Annotated[Path | None, typer.Option(help="The run folder.", show_default=False)] = None,
-    budget: Annotated[int, typer.Option(help="Passes an example.")] = 10,
+    backend: Backend = None,
+    option: Options = None,
+    run: RunOption = None,
+    budget: Budget = 10,
     total: Annotated[int | None, typer.Option(help="Passes in all.", show_default=False)] = None,
     money: Annotated[float | None, typer.Option(help="Money in all.", show_default=False)] = None,
     price_per_pass: Annotated[float, typer.Option(help="What a pass costs.")] = 0.0,
     price_per_1k_tokens: Annotated[float, typer.Option(help="What 1,000 tokens cost.")] = 0.0,
     like: Annotated[Path | None, typer.Option(help="A run folder whose rate to go by.", show_default=False)] = None,
-    text: Annotated[str | None, typer.Option(help="The column of texts.", show_default=False)] = None,
-    label: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
-    pair: Annotated[str | None, typer.Option(help="The column of second texts.", show_default=False)] = None,
+    text_column: TextColumn = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    pair_column: PairColumn = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what a fit and a prediction will take, and whether the budget allows it; nothing is sent."""
@@ -181,36 +179,24 @@ def plan(
     )
     if model is not None and (train is not None or predict is None):
         raise InputError("a saved classifier needs no fit; give --model and --predict, and no labelled texts")
-    sets = [
-        None if file is None else load_table(file, text=text, label=label, pair=pair) for file in (train, validation)
-    ]
-    asked = None if predict is None else load_table(predict, text=text, pair=pair, labelled=False).examples
-    with connect(backend, run=run, budget=limits, **_options(option or [])) as lm:
-        classifier = (
-            PromptBoostingClassifier(lm, prompts, n_prompts=n_prompts)
-            if model is None
-            else PromptBoostingClassifier.load(model, lm)
-        )
-        fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
-        found = plan_classifier(classifier, fit, validation=held_out, predict=asked, like=like)
+    with plainly():
+        sets = [
+            None if file is None else load_table(file, text=text_column, label=label_column, pair=pair_column)
+            for file in (train, validation)
+        ]
+        asked = None if predict is None else load_table(predict, text=text_column, pair=pair_column, labelled=False)
+        with connect(backend, run=run, budget=limits, **read_options(option)) as lm:
+            classifier = (
+                PromptBoostingClassifier(lm, prompts, n_prompts=n_prompts)
+                if model is None
+                else PromptBoostingClassifier.load(model, lm)
+            )
+            fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
+            texts = None if asked is None else asked.examples
+            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like)
     show(found, found.to_dict(), as_json=as_json)
     if not found.allowed:
         raise typer.Exit(3)
-
-
-def _options(pairs: list[str]) -> dict[str, str | int | float]:
-    options: dict[str, str | int | float] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals:
-            raise InputError(f"an option of the backend is written name=value; not {pair!r}")
-        options[name] = value
-        for kind in (float, int):
-            try:
-                options[name] = kind(value)
-            except ValueError:
-                continue
-    return options
 
 
 def _writing(file: Path, text: str) -> None:

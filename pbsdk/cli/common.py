@@ -1,17 +1,80 @@
-"""What several commands share: options, and printing as text or JSON."""
+"""What several commands share: options, printing as text or JSON, and plain words for trouble.
+
+The library's errors name the cure as Python says it (`text=`, `budget=QueryBudget(...)`), and its
+warnings come with a place in the source. `plainly` says both as the command line does.
+"""
 
 from __future__ import annotations
 
 import json
+import re
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.version import __version__
 
-__all__ = ["AsJson", "main_options", "show"]
+__all__ = [
+    "AsJson",
+    "Backend",
+    "Budget",
+    "Delimiter",
+    "Encoding",
+    "Options",
+    "PairColumn",
+    "Run",
+    "Split",
+    "TextColumn",
+    "main_options",
+    "plainly",
+    "read_options",
+    "room_for",
+    "show",
+]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+Backend = Annotated[
+    str | None,
+    typer.Option(help="A backend's name, as for connect(); the embedded model if left out.", show_default=False),
+]
+Options = Annotated[
+    list[str] | None,
+    typer.Option("--option", "-o", help="An option of the backend, such as `-o model=roberta-large`; may be repeated."),
+]
+Run = Annotated[
+    Path | None,
+    typer.Option(help="The folder that records every query; one under runs/ if left out.", show_default=False),
+]
+Budget = Annotated[int, typer.Option(min=0, help="How many passes an example may have.")]
+TextColumn = Annotated[
+    str | None, typer.Option(help="The column of texts; found by its name if that is usual.", show_default=False)
+]
+PairColumn = Annotated[str | None, typer.Option(help="The column of second texts, for pairs.", show_default=False)]
+Split = Annotated[
+    str | None, typer.Option(help="Which part of a Hugging Face data set, such as train.", show_default=False)
+]
+Encoding = Annotated[str, typer.Option(help="How a text file is encoded.")]
+Delimiter = Annotated[
+    str | None, typer.Option(help="What separates a file's fields; by its suffix if left out.", show_default=False)
+]
+
+# What the library calls its parameters, and what the command line calls them.
+_CURES = (
+    (re.compile(r"\bsay text="), "say --text-column"),
+    (re.compile(r"\bsay label="), "say --label-column"),
+    (re.compile(r"\bsay delimiter="), "say --delimiter "),
+    (re.compile(r"\bwith split="), "with --split"),
+    (re.compile(r"""missing="drop\""""), "--missing drop"),
+    (re.compile(r"""markers="escape\""""), "--markers escape"),
+    (re.compile(r"connect\(\.\.\., budget=QueryBudget\((?:passes|predict)=(\d+)\)\)"), r"--budget \1"),
+    (re.compile(r"label_words=\{.*\}"), "--label-words LABEL=WORD,..."),
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -34,3 +97,53 @@ def main_options(
 def show(text: object, data: Any, *, as_json: bool) -> None:
     """Print a result on standard output."""
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False) if as_json else str(text))
+
+
+def read_options(options: list[str] | None) -> dict[str, Any]:
+    """Read `name=value`; a value that is JSON (a number, true, null) is read as such."""
+    read: dict[str, Any] = {}
+    for option in options or []:
+        name, equals, value = option.partition("=")
+        if not equals or not name:
+            raise InputError(f"an option is name=value, such as model=roberta-large; not {option!r}")
+        try:
+            read[name.replace("-", "_")] = json.loads(value)
+        except json.JSONDecodeError:
+            read[name.replace("-", "_")] = value
+    return read
+
+
+def room_for(file: Path) -> Path:
+    """Make the folder of a file to be written, or refuse it: before anything is spent."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{file} can't be written: {error.strerror}; choose another place") from error
+    if file.is_dir():
+        raise InputError(f"{file} is a folder; give the name of a file")
+    return file
+
+
+@contextmanager
+def plainly() -> Iterator[None]:
+    """Say warnings in a line, cures as options, and what an interrupt leaves behind."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("default", UserWarning)
+        warnings.showwarning = _one_line
+        try:
+            yield
+        except (InputError, BudgetExceeded) as error:
+            said = str(error)
+            for python, option in _CURES:
+                said = python.sub(option, said)
+            raise type(error)(said) from error
+        except KeyboardInterrupt:
+            if "--debug" in sys.argv:
+                raise
+            # typer would end the program without a word
+            typer.echo("\ninterrupted; what was answered is kept, and the same command goes on from there", err=True)
+            raise typer.Exit(130) from None
+
+
+def _one_line(message: Warning | str, *_: object, **__: object) -> None:
+    typer.echo(f"warning: {message}", err=True)

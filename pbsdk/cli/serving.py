@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from pbsdk.cli.common import AsJson, show
+from pbsdk.cli.common import AsJson, Options, read_options, show
 from pbsdk.datasets import load_tickets
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.parity import parity as compare
 from pbsdk.registry import open_backend
 
 __all__ = ["add_to"]
-
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", "-o", help="An option of the backend, such as `-o model=roberta-large`; may be repeated."),
-]
 
 
 def serve(
@@ -41,7 +35,7 @@ def serve(
     In another terminal, or on another machine: `connect("http", url="http://127.0.0.1:8000")`.
     """
     server = _server()
-    with open_backend(backend, **_read(option)) as model:
+    with open_backend(backend, **read_options(option)) as model:
 
         def ready(address: str) -> None:
             typer.echo(
@@ -76,25 +70,14 @@ def parity(
             lines = [line for line in texts.read_text("utf-8").splitlines() if line.strip()]
         except (OSError, UnicodeDecodeError) as error:
             raise InputError(f"can't read texts from {texts}: {error}") from error
-    with open_backend(first, **_read(first_option)) as one, open_backend(second, **_read(second_option)) as two:
+    with (
+        open_backend(first, **read_options(first_option)) as one,
+        open_backend(second, **read_options(second_option)) as two,
+    ):
         report = compare(one, two, lines)
     show(report, report.to_dict(), as_json=as_json)
     if report.verdict == "different":
         raise typer.Exit(1)
-
-
-def _read(options: list[str] | None) -> dict[str, Any]:
-    """Read `name=value`; a value that is JSON (a number, true, null) is read as such."""
-    read: dict[str, Any] = {}
-    for option in options or []:
-        name, equals, value = option.partition("=")
-        if not equals or not name:
-            raise InputError(f"an option is name=value, such as model=roberta-large; not {option!r}")
-        try:
-            read[name.replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
-            read[name.replace("-", "_")] = value
-    return read
 
 
 def _server() -> Any:

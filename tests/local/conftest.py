@@ -4,8 +4,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from pbsdk_backends.local import LocalBackend
 from tiny_models import CAUSAL, build
+
+from pbsdk_backends.local import LocalBackend
 
 
 @pytest.fixture(scope="session")

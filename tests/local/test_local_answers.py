@@ -1,12 +1,12 @@
 import numpy as np
 import pytest
 import torch
-from pbsdk_backends._sharing import single
-from pbsdk_backends.local import LocalBackend
 from tiny_models import CAUSAL, MASKED, ask, build, plain_logprobs
 
 from pbsdk.backend import MaskedQuery, Part, digest
 from pbsdk.testing import BackendContract
+from pbsdk_backends._sharing import single
+from pbsdk_backends.local import LocalBackend
 
 TEXTS = ["The weather is fine.", "", "Stocks fell on Monday as oil prices rose to a record, analysts said.", "Rain."]
 PROMPTS = [" It was ", " It was all ", " The sea is ", ", and ", " It ", " All of it is about the "]

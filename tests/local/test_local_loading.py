@@ -10,13 +10,13 @@ import pytest
 import torch
 import transformers
 from huggingface_hub.errors import LocalEntryNotFoundError
-from pbsdk_backends import _loading
-from pbsdk_backends.local import LocalBackend
 from safetensors.torch import load_file, save_file
 from tiny_models import ask, build, tokenizer_of
 from transformers.utils import logging as transformers_logging
 
 from pbsdk.errors import MissingExtra, ModelUnusable
+from pbsdk_backends import _loading
+from pbsdk_backends.local import LocalBackend
 
 
 @pytest.fixture

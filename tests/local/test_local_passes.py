@@ -1,12 +1,12 @@
 import pytest
 import torch
+from tiny_models import ask
+
+from pbsdk.errors import BackendUnavailable, BadAnswer, InputError
 from pbsdk_backends._passes import Passes, batches
 from pbsdk_backends._reading import Reading
 from pbsdk_backends._sharing import Row, tree
 from pbsdk_backends.local import LocalBackend
-from tiny_models import ask
-
-from pbsdk.errors import BackendUnavailable, BadAnswer, InputError
 
 
 def rows_of(*lengths):

@@ -1,10 +1,10 @@
 import pytest
 import transformers
-from pbsdk_backends._reading import Reader, surface_words
 from tiny_models import CAUSAL, CORPUS, MASKED, ask
 
 from pbsdk.backend import MaskedQuery, Part
 from pbsdk.errors import QueryRefused
+from pbsdk_backends._reading import Reader, surface_words
 
 TEXTS = [
     *CORPUS,

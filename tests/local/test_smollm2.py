@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from pbsdk_backends import _gguf, smollm2
-from pbsdk_backends.smollm2 import SmolLM2Backend
 from tiny_models import ask, build
 
 from pbsdk.errors import MissingExtra, ModelUnusable
+from pbsdk_backends import _gguf, smollm2
+from pbsdk_backends.smollm2 import SmolLM2Backend
 
 
 @pytest.fixture

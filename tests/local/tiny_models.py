@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 import transformers
-from pbsdk_backends._loading import quiet
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from pbsdk.backend import MaskedQuery, Part, digest
+from pbsdk_backends._loading import quiet
 
 CORPUS = [
     "The weather is fine today, and the sea is calm.",

@@ -16,9 +16,6 @@ import numpy as np
 import pytest
 import requests
 from huggingface_hub import InferenceClient
-from pbsdk_backends import serve as serve_module
-from pbsdk_backends.http import HttpBackend
-from pbsdk_backends.serve import create_app, serve, serving
 from remote_servers import Reply, json_reply, query, scripted
 
 from pbsdk.backend import OpenVocabulary
@@ -31,6 +28,9 @@ from pbsdk.errors import (
     SetupError,
 )
 from pbsdk.testing import BackendContract, FakeBackend
+from pbsdk_backends import serve as serve_module
+from pbsdk_backends.http import HttpBackend
+from pbsdk_backends.serve import create_app, serve, serving
 
 TOKEN = "open-sesame-8675309"
 

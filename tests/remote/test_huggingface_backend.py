@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from pbsdk_backends.huggingface import SERVERLESS, HuggingFaceBackend
-from pbsdk_backends.serve import serving
 from remote_servers import Reply, json_reply, query, scripted
 
 from pbsdk.backend import MaskedQuery, OpenVocabulary, Part
 from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable, QueryRefused, SetupError
 from pbsdk.testing import BackendContract, FakeBackend
+from pbsdk_backends.huggingface import SERVERLESS, HuggingFaceBackend
+from pbsdk_backends.serve import serving
 
 
 @pytest.fixture(autouse=True)

@@ -9,8 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from pbsdk_backends.kserve import KServeBackend
-from pbsdk_backends.serve import serving
 from remote_servers import Reply, json_reply, query, scripted
 from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
 from tokenizers.decoders import ByteLevel
@@ -18,6 +16,8 @@ from tokenizers.decoders import ByteLevel
 from pbsdk.backend import MaskedQuery, Part
 from pbsdk.errors import BadAnswer, InputError, ModelUnusable, QueryRefused
 from pbsdk.testing import BackendContract, FakeBackend
+from pbsdk_backends.kserve import KServeBackend
+from pbsdk_backends.serve import serving
 
 
 @pytest.fixture(scope="module")

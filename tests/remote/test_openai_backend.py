@@ -6,12 +6,12 @@ import json
 
 import numpy as np
 import pytest
-from pbsdk_backends.openai import INSTRUCTION, OpenAIBackend
 from remote_servers import OpenAIScript, Reply, json_reply, query, scripted, shown
 
 from pbsdk.backend import MaskedQuery, Part
 from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable
 from pbsdk.testing import BackendContract, FakeBackend
+from pbsdk_backends.openai import INSTRUCTION, OpenAIBackend
 
 
 @pytest.fixture(autouse=True)

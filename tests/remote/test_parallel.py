@@ -7,10 +7,10 @@ import time
 
 import numpy as np
 import pytest
-from pbsdk_backends._parallel import Job, Pace, run_jobs
 
 from pbsdk.backend import MaskDistribution
 from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer, InputError, QueryRefused
+from pbsdk_backends._parallel import Job, Pace, run_jobs
 
 
 def answer(number: int) -> MaskDistribution:

@@ -6,15 +6,15 @@ import json
 
 import numpy as np
 import pytest
-from pbsdk_backends.http import HttpBackend
-from pbsdk_backends.openai import OpenAIBackend
-from pbsdk_backends.serve import serving
 from remote_servers import OpenAIScript, scripted
 
 from pbsdk.backend import MaskDistribution
 from pbsdk.errors import InputError
 from pbsdk.parity import parity
 from pbsdk.testing import FakeBackend
+from pbsdk_backends.http import HttpBackend
+from pbsdk_backends.openai import OpenAIBackend
+from pbsdk_backends.serve import serving
 
 TEXTS = ["a fine day", "the bank pays well", "rain & <wind>"]
 

@@ -6,12 +6,12 @@ import re
 from pathlib import Path
 
 import pytest
-from pbsdk_backends import huggingface
-from pbsdk_backends.serve import serving
 from remote_servers import OpenAIScript, scripted
 
 from pbsdk.backend import ModelIdentity
 from pbsdk.testing import FakeBackend
+from pbsdk_backends import huggingface
+from pbsdk_backends.serve import serving
 
 PAGES = Path(__file__).parents[2] / "docs" / "providers"
 ADDRESS = "http://127.0.0.1:8000"

@@ -10,9 +10,9 @@ import venv
 from pathlib import Path
 
 import pytest
-from pbsdk_backends.serve import serving
 
 from pbsdk.testing import FakeBackend
+from pbsdk_backends.serve import serving
 
 ROOT = Path(__file__).parents[2]
 

@@ -15,11 +15,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
-from pbsdk_backends import _wire
-from pbsdk_backends.http import HttpBackend
-from pbsdk_backends.huggingface import HuggingFaceBackend
-from pbsdk_backends.openai import OpenAIBackend
-from pbsdk_backends.serve import serving
 from remote_servers import OpenAIScript, Reply, json_reply, query, scripted
 
 from pbsdk import MeteredBackend, PromptBoostingClassifier, connect
@@ -27,6 +22,11 @@ from pbsdk.backend import digest
 from pbsdk.datasets import load_tickets
 from pbsdk.errors import BudgetExceeded
 from pbsdk.testing import FakeBackend
+from pbsdk_backends import _wire
+from pbsdk_backends.http import HttpBackend
+from pbsdk_backends.huggingface import HuggingFaceBackend
+from pbsdk_backends.openai import OpenAIBackend
+from pbsdk_backends.serve import serving
 
 PROMPTS = [f"<input> {cue} <mask>" for cue in ("It was", "So", "About", "The")]
 TICKETS = load_tickets()

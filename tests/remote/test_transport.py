@@ -15,8 +15,6 @@ from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
-from pbsdk_backends._keys import find_key
-from pbsdk_backends._transport import Network, Transport, read_json
 from remote_servers import Reply, json_reply, scripted
 
 from pbsdk.errors import (
@@ -28,6 +26,8 @@ from pbsdk.errors import (
     QueryRefused,
     SetupError,
 )
+from pbsdk_backends._keys import find_key
+from pbsdk_backends._transport import Network, Transport, read_json
 
 KEY = "sk-very-secret-0123456789"
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pbsdk_backends import _wire
 from remote_servers import query
 
 from pbsdk.backend import MaskDistribution, Vocabulary
 from pbsdk.errors import BackendTimeout, BadAnswer, InputError
+from pbsdk_backends import _wire
 
 WHOLE = MaskDistribution.from_logprobs(np.log([0.5, 0.3, 0.2]), read_tokens=7, cut_tokens=2)
 TOP = MaskDistribution.from_logprobs(np.log([0.5, 0.3]), [9, 2**47], top=True)

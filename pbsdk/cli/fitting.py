@@ -1,0 +1,317 @@
+"""The everyday commands: fit a classifier to a table of labelled texts, predict another table.
+
+Both can be stopped at any time. What was answered is in the run folder, and the same command goes on
+from there: it asks for what is missing and writes its file anew. Predictions are written as they come.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Annotated, Any, Literal, TextIO
+
+import typer
+
+from pbsdk.audit import AuditReport
+from pbsdk.classifier import PromptBoostingClassifier
+from pbsdk.cli.common import (
+    AsJson,
+    Backend,
+    Budget,
+    Delimiter,
+    Encoding,
+    Options,
+    PairColumn,
+    Run,
+    Split,
+    TextColumn,
+    plainly,
+    read_options,
+    room_for,
+    show,
+)
+from pbsdk.ensemble import SavedEnsemble
+from pbsdk.errors import InputError
+from pbsdk.examples import read_examples
+from pbsdk.loading import LabelledTexts, load_table
+from pbsdk.progress import progress_bar
+from pbsdk.registry import connect
+from pbsdk.reuse import warn_of_reuse
+from pbsdk.sampling import held_out
+from pbsdk.templates import choosers
+
+__all__ = ["add_to"]
+
+SHARE = 0.2
+"""How much of the data is held out for validation unless told otherwise."""
+
+Markers = Annotated[
+    Literal["refuse", "escape"], typer.Option(help="What to do with texts in which a mask is written out.")
+]
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
+]
+
+
+def fit(
+    data: Annotated[
+        str, typer.Argument(help="Labelled texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
+    ],
+    *,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="The column of labels; found by its name if that is usual.", show_default=False)
+    ] = None,
+    validation: Annotated[
+        str | None, typer.Option(help="Labelled texts that choose the number of rounds.", show_default=False)
+    ] = None,
+    validation_share: Annotated[
+        float | None,
+        typer.Option(help=f"Hold out this part of DATA instead; 0 for none. {SHARE} if left out.", show_default=False),
+    ] = None,
+    missing: Annotated[
+        Literal["refuse", "drop"], typer.Option(help="What to do with rows that lack a text or a label.")
+    ] = "refuse",
+    split: Split = None,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    prompts: Annotated[str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.")] = "topic",
+    n_prompts: Annotated[
+        int | None, typer.Option(help="Use only the first so many prompts.", show_default=False)
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
+    seed: Annotated[int, typer.Option(help="The seed of what is held out and of the draws.")] = 13,
+    markers: Markers = "refuse",
+    backend: Backend = None,
+    option: Options = None,
+    run: Run = None,
+    budget: Budget = 10,
+    output: Annotated[Path, typer.Option(help="Where the classifier is saved.")] = Path("model.json"),
+    progress: Progress = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a classifier to labelled texts, save it, and show what it learned and what it cost.
+
+    After Ctrl-C the same command goes on from where it was.
+    """
+    with plainly():
+        options = read_options(option)
+        loading: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter, "split": split, "missing": missing}
+        loading |= {"text": text_column, "pair": pair_column, "label": label_column}
+        whole = load_table(data, **loading)
+        if validation is not None and validation_share is not None:
+            raise InputError("--validation and --validation-share exclude each other; give one of them")
+        given = None if validation is None else load_table(validation, **loading, labels=whole.classes)
+        train, dev = _divided(whole, given, validation_share, seed)
+        room_for(output)
+        with connect(backend, run=run, budget=budget, **options) as lm:
+            before = _sends(lm.audit())
+            clf = PromptBoostingClassifier(
+                lm,
+                prompts,
+                rounds=rounds,
+                n_prompts=n_prompts,
+                markers=markers,
+                random_state=seed,
+                progress=progress,
+            )
+            clf.fit(train.examples, train.labels, validation=None if dev is None else (dev.examples, dev.labels))
+            clf.save(output)
+            if dev is not None:  # they chose the rounds, and their accuracy is told
+                warn_of_reuse(read_examples(dev.examples), choosers(prompts))
+            report = lm.audit()
+            result = {
+                "model": lm.identity.name,
+                "saved": str(output),
+                "run": str(lm.ledger.folder),
+                "train": len(train),
+                "validation": 0 if dev is None else len(dev),
+                "learners": len(clf.ensemble_.learners),
+                "validation_accuracy": SavedEnsemble.load(output).facts.validation_accuracy,
+                "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
+                "sent_now": _sends(report) - before,
+                "audit": report.to_dict(),
+            }
+    show(_fit_text(result), result, as_json=as_json)
+
+
+def _divided(
+    whole: LabelledTexts, given: LabelledTexts | None, share: float | None, seed: int
+) -> tuple[LabelledTexts, LabelledTexts | None]:
+    """Return what to train on and what to validate on."""
+    if given is not None or share == 0:
+        return whole, given
+    part = SHARE if share is None else share
+    if not 0 < part < 1:
+        raise InputError(f"--validation-share is {part:g}; it must be at least 0 and below 1, such as {SHARE}")
+    try:
+        parts = held_out(whole, seed=seed, part=part)
+    except InputError as error:
+        raise InputError(f"{error}; add rows, or train on all of them with --validation-share 0") from error
+    return parts.train, parts.validation
+
+
+def _fit_text(result: dict[str, Any]) -> str:
+    words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
+    accuracy = (
+        "no validation set: see how good it is with pbsdk predict --label-column on texts it hasn't seen"
+        if result["validation_accuracy"] is None
+        else f"accuracy on validation {result['validation_accuracy']:.1%} (these texts chose the number of rounds; "
+        "texts that chose nothing tell more)"
+    )
+    return f"""\
+{result["learners"]} weak learners from {result["train"]} texts, {result["validation"]} for validation, on {result["model"]}
+{accuracy}
+
+Words by which a class is recognised
+{words}
+
+{result["audit"]["verdict"]}; {result["sent_now"]} queries sent this time
+The classifier is in {result["saved"]} (try: pbsdk explain {result["saved"]}),
+the record of every query in {result["run"]} (try: pbsdk audit {result["run"]})."""
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A classifier that `pbsdk fit` saved.", show_default=False)],
+    data: Annotated[
+        str, typer.Argument(help="Texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
+    ],
+    *,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="The column of true labels, to score against.", show_default=False)
+    ] = None,
+    split: Split = None,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="A .csv or .jsonl file; JSON lines on standard output if left out.", show_default=False),
+    ] = None,
+    markers: Markers = "refuse",
+    backend: Backend = None,
+    option: Options = None,
+    run: Run = None,
+    budget: Budget = 10,
+    progress: Progress = None,
+    as_json: AsJson = False,
+) -> None:
+    """Predict the label of each text, with each class's share of the vote.
+
+    A line a text, in the order of DATA; rows count from 1. After Ctrl-C the same command goes on: it asks
+    only for what is missing. With --output a summary is printed, else it goes to standard error.
+    """
+    with plainly():
+        options = read_options(option)
+        saved = SavedEnsemble.load(model)
+        texts = load_table(
+            data,
+            text=text_column,
+            pair=pair_column,
+            label=label_column,
+            labelled=label_column is not None,
+            labels=saved.classes if label_column is not None else None,
+            split=split,
+            encoding=encoding,
+            delimiter=delimiter,
+        )
+        with connect(backend, run=run, budget=budget, **options) as lm:
+            before = _sends(lm.audit())
+            clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
+            rows = _predictions(clf, texts)
+            first = next(rows)  # what the budget or the model refuses leaves an older file alone
+            right = 0
+            with _writer(output, clf.classes_.tolist()) as write:
+                for row in _again(first, rows):
+                    write(row)
+                    right += row.get("right", False)
+            report = lm.audit()
+            result = {
+                "model": lm.identity.name,
+                "predicted": len(texts),
+                "accuracy": right / len(texts) if texts.labels else None,
+                "output": None if output is None else str(output),
+                "run": str(lm.ledger.folder),
+                "sent_now": _sends(report) - before,
+                "verdict": report.verdict,
+            }
+    said = f"{len(texts)} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
+    if texts.labels:
+        said = f"accuracy {right / len(texts):.1%} ({right} of {len(texts)})\n{said}"
+    if output is not None:
+        show(said, result, as_json=as_json)
+    else:
+        typer.echo(json.dumps(result, ensure_ascii=False) if as_json else said, err=True)
+
+
+def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
+    """Yield a row a text as its answers come; the budget is asked for all of them before the first."""
+    queries, tokens = clf.predict_queries(texts.examples)
+    answers = progress_bar(
+        clf.backend.stream(queries, tokens), total=len(queries), what="predicting", show=clf.progress
+    )
+    classes = clf.classes_.tolist()
+    for at in range(len(texts)):
+        votes = clf.ensemble_.votes(islice(answers, len(clf.ensemble_.templates)), 1)[0]  # (C,)
+        label = classes[int(votes.argmax())]
+        shares = (votes / votes.sum()).round(6).tolist()
+        row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
+        if texts.labels:
+            row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
+        yield row
+
+
+def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    yield first
+    yield from rest
+
+
+@contextmanager
+def _writer(output: Path | None, classes: list[Any]) -> Iterator[Any]:
+    """Give a function that writes a row at once, as the file's name says."""
+    if output is None:
+        yield lambda row: _write_json(sys.stdout, row)
+        return
+    try:
+        with room_for(output).open("w", encoding="utf-8", newline="") as file:
+            if output.suffix.lower() != ".csv":
+                yield lambda row: _write_json(file, row)
+                return
+            table = csv.writer(file)
+            heads = ["row", "label", *(f"share of {label}" for label in classes)]
+            begun = False
+
+            def write(row: dict[str, Any]) -> None:
+                nonlocal begun
+                extra = [name for name in ("expected", "right") if name in row]
+                if not begun:
+                    table.writerow([*heads, *extra])
+                    begun = True
+                table.writerow([row["row"], row["label"], *row["shares"].values(), *(row[name] for name in extra)])
+                file.flush()
+
+            yield write
+    except OSError as error:
+        raise InputError(f"{output} can't be written: {error.strerror}; choose another place") from error
+
+
+def _write_json(file: TextIO, row: dict[str, Any]) -> None:
+    file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    file.flush()
+
+
+def _sends(report: AuditReport) -> int:
+    return sum(phase.attempts for phase in report.phases)
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    for command in (fit, predict):
+        app.command()(command)

@@ -1,0 +1,209 @@
+"""Commands about prompts: list the pools, show one, check one, write new ones."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from pbsdk.backend import Abilities
+from pbsdk.cli.common import (
+    AsJson,
+    Backend,
+    Budget,
+    Delimiter,
+    Encoding,
+    Options,
+    PairColumn,
+    Run,
+    Split,
+    TextColumn,
+    plainly,
+    read_options,
+    room_for,
+    show,
+)
+from pbsdk.continuation import CausalWriter
+from pbsdk.errors import InputError, TemplateError
+from pbsdk.generation import PromptWriter, distinct, generate_pool, open_writer, write_pool
+from pbsdk.loading import load_table
+from pbsdk.registry import connect
+from pbsdk.templates import PromptPool, Template, fit_templates, load_pool, pool_names
+
+__all__ = ["add_to"]
+
+group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="List, show, check and write prompts.")
+
+Pool = Annotated[str, typer.Argument(help="A pool's name or JSON file.", show_default=False)]
+Causal = Annotated[bool, typer.Option("--causal", help="As a causal model reads them: the mask comes last.")]
+
+
+@group.command("list")
+def list_pools(*, as_json: AsJson = False) -> None:
+    """List the pools that come with pbsdk; each name can stand for `--prompts`."""
+    rows = []
+    for name in pool_names():
+        pool = load_pool(name)
+        pairs = Template(pool.prompts[0]).is_pair
+        rows.append({"name": name, "texts": "pairs" if pairs else "single", "about": pool.about})
+    show("\n".join(f"{row['name']:<15}{row['texts']:<8}{row['about']}" for row in rows), rows, as_json=as_json)
+
+
+@group.command("show")
+def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
+    """Show the prompts of a pool, one a line; a line break within a prompt is shown as \\n."""  # noqa: D301 - shown
+    with plainly():
+        pool = load_pool(name)
+    text = "\n".join(prompt.replace("\n", "\\n") for prompt in _prompts(pool, causal=causal))
+    show(text, pool.model_dump(exclude_none=True), as_json=as_json)
+
+
+@group.command()
+def check(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
+    """Check a pool before a model is asked: what can't work is an error, and what is a waste is noted."""
+    with plainly():
+        pool = load_pool(name)
+    errors, notes, usable = _checked(_prompts(pool, causal=causal), causal=causal)
+    verdict = f"{usable} prompts can be used" + (" with a causal model" if causal else "")
+    lines = [*(f"error: {error}" for error in errors), *(f"note: {note}" for note in notes), verdict]
+    found = {"usable": usable, "errors": errors, "notes": notes}
+    show("\n".join(line.replace("\n", "\\n") for line in lines), found, as_json=as_json)
+    if errors:
+        raise typer.Exit(1)
+
+
+def _prompts(pool: PromptPool, *, causal: bool) -> list[str]:
+    return pool.prompts_mask_last or pool.prompts if causal else pool.prompts or pool.prompts_mask_last
+
+
+def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[str], int]:
+    """Return errors, notes, and how many prompts can be used."""
+    errors: list[str] = []
+    templates: list[Template] = []
+    if not prompts:
+        errors.append("the pool has no prompts")
+    for prompt in prompts:
+        try:
+            template = Template(prompt)
+            if causal:
+                template.ending_at_mask()
+        except TemplateError as error:
+            errors.append(str(error))
+            continue
+        if template in templates:
+            errors.append(f"the prompt {template.source!r} stands in the pool twice; leave one out")
+        elif templates and template.is_pair != templates[0].is_pair:
+            errors.append(f"the prompt {template.source!r} takes another number of texts than the first prompt")
+        else:
+            templates.append(template)
+    if not templates:
+        return errors, [], 0
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        abilities = Abilities(mask="last" if causal else "anywhere")
+        usable = fit_templates(templates, abilities, pairs=templates[0].is_pair)
+    notes = [str(warning.message) for warning in caught]
+    sources = [template.source for template in usable]
+    near = [source for source in sources if source not in distinct(sources)]
+    notes += [f"the prompt {source!r} says nearly the same as one before it" for source in near]
+    return errors, notes, len(usable)
+
+
+@group.command()
+def generate(
+    data: Annotated[
+        str, typer.Argument(help="The few-shot training set: CSV, TSV, JSON lines, Parquet.", show_default=False)
+    ],
+    *,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    label_words: Annotated[
+        str | None,
+        typer.Option(help="LABEL=WORD,... such as 0=terrible,1=great; else the labels.", show_default=False),
+    ] = None,
+    split: Split = None,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    method: Annotated[
+        Literal["causal", "t5"], typer.Option(help="A causal backend goes on from the text, or a T5 fills gaps.")
+    ] = "causal",
+    count: Annotated[int, typer.Option(help="How many prompts to keep at most.")] = 10,
+    beam: Annotated[int | None, typer.Option(help="How wide the search is.", show_default=False)] = None,
+    max_tokens: Annotated[int | None, typer.Option(help="How long a prompt may be.", show_default=False)] = None,
+    per_class: Annotated[int | None, typer.Option(help="Use only so many texts a class.", show_default=False)] = None,
+    seed: Annotated[int, typer.Option(help="The seed that draws them.")] = 13,
+    backend: Backend = None,
+    option: Options = None,
+    run: Run = None,
+    budget: Budget = 10,
+    output: Annotated[Path, typer.Option(help="Where the pool is written.")] = Path("prompts.json"),
+    as_json: AsJson = False,
+) -> None:
+    """Write prompts for labelled texts, without gradients, and save them as a pool.
+
+    With `causal`, --backend, --option and --run say which model writes, and its passes are counted in the
+    phase `generate`. With `t5`, --option is the writer's: `-o model=google/t5-v1_1-large`.
+    """
+    with plainly():
+        options = read_options(option)
+        if method == "t5" and (backend is not None or run is not None):
+            raise InputError("--backend and --run are for --method causal; a T5 is chosen with -o model=...")
+        texts = load_table(
+            data,
+            text=text_column,
+            pair=pair_column,
+            label=label_column,
+            split=split,
+            encoding=encoding,
+            delimiter=delimiter,
+        )
+        words = None if label_words is None else _words(label_words, texts.classes)
+        room_for(output)
+
+        def written(writer: PromptWriter) -> PromptPool:
+            return generate_pool(
+                writer,
+                texts.examples,
+                texts.labels,
+                label_words=words,
+                count=count,
+                beam=beam,
+                max_tokens=max_tokens,
+                per_class=per_class,
+                seed=seed,
+                name=output.stem,
+            )
+
+        if method == "t5":
+            pool = written(open_writer("t5", **options))
+        else:
+            with connect(backend, run=run, budget=budget, **options) as lm:
+                pool = written(CausalWriter(lm))
+        write_pool(pool, output)
+    forwards = pool.made.forwards if pool.made else 0
+    lines = [prompt.replace("\n", "\\n") for prompt in pool.prompts or pool.prompts_mask_last]
+    text = "\n".join([*lines, "", f"{forwards} forward passes; the pool is in {output} (use it: --prompts {output})"])
+    show(text, pool.model_dump(exclude_none=True), as_json=as_json)
+
+
+def _words(given: str, classes: Sequence[Any]) -> dict[Any, str]:
+    """Read LABEL=WORD,... for labels that are words or numbers."""
+    by_name = {str(label): label for label in classes}
+    words: dict[Any, str] = {}
+    for item in given.split(","):
+        name, equals, word = (piece.strip() for piece in item.partition("="))
+        if not equals or not word or name not in by_name:
+            raise InputError(
+                f"--label-words is LABEL=WORD,... for the labels {', '.join(by_name)}; {item.strip()!r} doesn't fit"
+            )
+        words[by_name[name]] = word
+    return words
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.add_typer(group, name="prompts")
