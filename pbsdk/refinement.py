@@ -50,9 +50,10 @@ from pbsdk.templates import (
 from pbsdk.tokenmatrix import collect
 from pbsdk.version import __version__
 
-__all__ = ["Passes", "PromptScore", "Refined", "Rung", "passes_needed", "refine"]
+__all__ = ["METHODS", "Passes", "PromptScore", "Refined", "Rung", "passes_needed", "refine"]
 
 Method = Literal["paper", "halving"]
+METHODS: tuple[Method, ...] = ("paper", "halving")
 Rows = npt.NDArray[np.intp]
 
 _LEAST = 2
@@ -270,7 +271,7 @@ class _Ladder:
 
 def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
     """Return how many prompts each rung looks at."""
-    if method not in ("paper", "halving"):
+    if method not in METHODS:
         raise InputError(f"method must be paper or halving; not {method!r}")
     if keep < 1 or n_prompts <= keep:
         raise InputError(f"{n_prompts} prompts can't be refined to {keep}; keep fewer than there are, and at least 1")

@@ -53,10 +53,10 @@ def number(value: float | None) -> str:
 
 
 def one_line(text: str) -> str:
-    """Write a prompt in one line.
+    r"""Write a prompt in one line.
 
-    >>> print(one_line("<input>\\nTopic: <mask>"))
-    <input>\\nTopic: <mask>
+    >>> print(one_line("<input>\nTopic: <mask>"))
+    <input>\nTopic: <mask>
     """
     return text.replace("\n", "\\n").replace("\t", "\\t")
 

@@ -11,6 +11,7 @@ import pytest
 
 from pbsdk.audit import AuditReport
 from pbsdk.cli import main
+from pbsdk.datasets import load_tickets
 from pbsdk.templates import load_pool, pool_names
 
 
@@ -125,3 +126,55 @@ def test_generate_refuses_words_that_do_not_fit(tmp_path):
         shown = called("prompts", "generate", data, *arguments)
         assert shown.returncode == 1
         assert said in shown.stderr
+
+
+def test_refine_shows_the_passes_first_and_fit_warns_when_the_same_texts_choose_all(tmp_path):
+    tickets = load_tickets()
+    files = []
+    for name, part in (("train", tickets.train), ("dev", tickets.validation)):
+        rows = [{"text": text, "label": label} for text, label in zip(part.texts, part.labels, strict=True)]
+        files.append(tmp_path / f"{name}.jsonl")
+        files[-1].write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "all.json").write_text(json.dumps([f"<input> {word} <mask>." for word in "ABCDEFGHIJKL"]))
+    common = ("--validation", files[1], "--backend", "fake", "--run", tmp_path / "run")
+    chosen = (
+        "prompts",
+        "refine",
+        tmp_path / "all.json",
+        files[0],
+        *common,
+        "--keep",
+        "3",
+        "--output",
+        tmp_path / "p.json",
+    )
+    refused = called(*chosen)
+    assert refused.returncode == 3
+    assert refused.stderr.splitlines()[:2] == [
+        "paper: 1536 passes, 12 an example; at most 12 for one",
+        "halving: 1152 passes, 9 an example; at most 12 for one",
+    ]
+    assert "--budget 12" in refused.stderr
+    assert AuditReport.read(tmp_path / "run").phases == []
+    shown = called(*chosen, "--budget", "12")
+    assert shown.returncode == 0, shown.stderr
+    (phase,) = AuditReport.read(tmp_path / "run").phases
+    assert (phase.phase, phase.passes) == ("refine", 1152)
+    pool = load_pool(tmp_path / "p.json")
+    assert [line.split("  ")[-1] for line in shown.stdout.splitlines()[:3]] == pool.prompts
+    fit = (
+        "fit",
+        files[0],
+        *common,
+        "--prompts",
+        tmp_path / "p.json",
+        "--budget",
+        "12",
+        "--output",
+        tmp_path / "m.json",
+    )
+    fitted = called(*fit, "--rounds", "5", "--json")
+    assert fitted.returncode == 0
+    assert json.loads(fitted.stdout)["sent_now"] == 0
+    (warning,) = fitted.stderr.splitlines()
+    assert warning.startswith("warning: 64 of 64 scored examples chose the prompts and the number of rounds")

@@ -13,7 +13,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ __all__ = [
     "Budget",
     "Delimiter",
     "Encoding",
+    "Markers",
     "Options",
     "PairColumn",
     "Run",
@@ -63,6 +64,9 @@ Encoding = Annotated[str, typer.Option(help="How a text file is encoded.")]
 Delimiter = Annotated[
     str | None, typer.Option(help="What separates a file's fields; by its suffix if left out.", show_default=False)
 ]
+Markers = Annotated[
+    Literal["refuse", "escape"], typer.Option(help="What to do with texts in which a mask is written out.")
+]
 
 # What the library calls its parameters, and what the command line calls them.
 _CURES = (
@@ -70,7 +74,7 @@ _CURES = (
     (re.compile(r"\bsay label="), "say --label-column"),
     (re.compile(r"\bsay delimiter="), "say --delimiter "),
     (re.compile(r"\bwith split="), "with --split"),
-    (re.compile(r"""missing="drop\""""), "--missing drop"),
+    (re.compile(r"""with missing="drop\""""), "(fit does with --missing drop)"),
     (re.compile(r"""markers="escape\""""), "--markers escape"),
     (re.compile(r"connect\(\.\.\., budget=QueryBudget\((?:passes|predict)=(\d+)\)\)"), r"--budget \1"),
     (re.compile(r"label_words=\{.*\}"), "--label-words LABEL=WORD,..."),

@@ -25,6 +25,7 @@ from pbsdk.cli.common import (
     Budget,
     Delimiter,
     Encoding,
+    Markers,
     Options,
     PairColumn,
     Run,
@@ -50,9 +51,6 @@ __all__ = ["add_to"]
 SHARE = 0.2
 """How much of the data is held out for validation unless told otherwise."""
 
-Markers = Annotated[
-    Literal["refuse", "escape"], typer.Option(help="What to do with texts in which a mask is written out.")
-]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
 ]

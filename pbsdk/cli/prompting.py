@@ -1,4 +1,4 @@
-"""Commands about prompts: list the pools, show one, check one, write new ones."""
+"""Commands about prompts: list the pools, show one, check one, write new ones, choose the best of many."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from pbsdk.cli.common import (
     Budget,
     Delimiter,
     Encoding,
+    Markers,
     Options,
     PairColumn,
     Run,
@@ -30,12 +31,16 @@ from pbsdk.continuation import CausalWriter
 from pbsdk.errors import InputError, TemplateError
 from pbsdk.generation import PromptWriter, distinct, generate_pool, open_writer, write_pool
 from pbsdk.loading import load_table
+from pbsdk.refinement import METHODS, passes_needed
+from pbsdk.refinement import refine as choose
 from pbsdk.registry import connect
 from pbsdk.templates import PromptPool, Template, fit_templates, load_pool, pool_names
 
 __all__ = ["add_to"]
 
-group = typer.Typer(no_args_is_help=True, rich_markup_mode="markdown", help="List, show, check and write prompts.")
+group = typer.Typer(
+    no_args_is_help=True, rich_markup_mode="markdown", help="List, show, check, write and choose prompts."
+)
 
 Pool = Annotated[str, typer.Argument(help="A pool's name or JSON file.", show_default=False)]
 Causal = Annotated[bool, typer.Option("--causal", help="As a causal model reads them: the mask comes last.")]
@@ -188,6 +193,71 @@ def generate(
     lines = [prompt.replace("\n", "\\n") for prompt in pool.prompts or pool.prompts_mask_last]
     text = "\n".join([*lines, "", f"{forwards} forward passes; the pool is in {output} (use it: --prompts {output})"])
     show(text, pool.model_dump(exclude_none=True), as_json=as_json)
+
+
+@group.command()
+def refine(
+    pool: Pool,
+    data: Annotated[
+        str, typer.Argument(help="Labelled texts to train on: CSV, TSV, JSON lines, Parquet.", show_default=False)
+    ],
+    *,
+    validation: Annotated[str, typer.Option(help="Labelled texts that choose.", show_default=False)],
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    split: Split = None,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    method: Annotated[
+        Literal["paper", "halving"], typer.Option(help="All prompts on all texts, or a fraction of that.")
+    ] = "halving",
+    keep: Annotated[int, typer.Option(help="How many prompts to keep.")] = 10,
+    seed: Annotated[int, typer.Option(help="The seed of halving's draws.")] = 13,
+    markers: Markers = "refuse",
+    backend: Backend = None,
+    option: Options = None,
+    run: Run = None,
+    budget: Budget = 10,
+    output: Annotated[Path, typer.Option(help="Where the chosen pool is written.")] = Path("refined.json"),
+    as_json: AsJson = False,
+) -> None:
+    """Choose the best prompts of a large pool by one weak learner each, and save them as a pool.
+
+    The passes that each method needs are shown first; --budget must allow one example as many passes as there
+    are prompts, or nothing is sent.
+    """
+    with plainly():
+        options = read_options(option)
+        loading: dict[str, Any] = {"text": text_column, "pair": pair_column, "label": label_column}
+        loading |= {"split": split, "encoding": encoding, "delimiter": delimiter}
+        train = load_table(data, **loading)
+        dev = load_table(validation, **loading, labels=train.classes)
+        room_for(output)
+        with connect(backend, run=run, budget=budget, **options) as lm:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of prompts that are one to this model: refine says it too
+                count = len(fit_templates(load_pool(pool).templates(lm.abilities), lm.abilities, pairs=train.pairs))
+            for way in METHODS:
+                typer.echo(passes_needed(count, train.labels, dev.labels, keep=keep, method=way), err=True)
+            refined = choose(
+                lm,
+                pool,
+                (train.examples, train.labels),
+                (dev.examples, dev.labels),
+                keep=keep,
+                method=method,
+                seed=seed,
+                markers=markers,
+            )
+        write_pool(refined.pool, output)
+    lines = [f"{score.validation_accuracy:6.1%}  {score.prompt}" for score in refined.scores[:keep]]
+    text = "\n".join(line.replace("\n", "\\n") for line in lines)
+    show(
+        f"{text}\n\nthe pool is in {output} (use it: --prompts {output})",
+        refined.pool.model_dump(exclude_none=True),
+        as_json=as_json,
+    )
 
 
 def _words(given: str, classes: Sequence[Any]) -> dict[Any, str]:
