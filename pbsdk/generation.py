@@ -21,10 +21,8 @@ each. The result is a `PromptPool` that records how it was made.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from importlib import metadata
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Protocol
@@ -33,8 +31,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import ModelIdentity, digest
-from pbsdk.errors import InputError, MissingExtra, SetupError, TemplateError
+from pbsdk.errors import InputError, SetupError, TemplateError
 from pbsdk.examples import read_examples, read_labels
+from pbsdk.plugins import PluginGroup
 from pbsdk.templates import MASK, PromptPool, Provenance, Template
 from pbsdk.version import __version__
 
@@ -44,8 +43,7 @@ Floats = npt.NDArray[np.float64]
 Prefix = tuple[int, ...]
 Extend = Callable[[Sequence[Prefix]], tuple[Floats, Floats]]
 
-GROUP = "pbsdk.writers"
-_EXTRAS = {"t5": "local"}
+_WRITERS = PluginGroup("pbsdk.writers", "prompt writer", {"t5": "local"}, InputError)
 _WORD = re.compile(r"<mask>|<input2?>|\w+(?:'\w+)*")
 _PLAIN_QUOTES = str.maketrans("‘’“”", "''\"\"")  # noqa: RUF001 - the curly quotes are the point
 
@@ -279,18 +277,7 @@ def open_writer(method: str, **options: Any) -> PromptWriter:
     Writers register under the entry-point group `pbsdk.writers`. `options` are what the writer
     takes, such as `model="google/t5-v1_1-large"`.
     """
-    entries = {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
-    if method not in entries:
-        close = difflib.get_close_matches(method, entries, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise InputError(f"no prompt writer is called {method!r}.{hint} There are: {', '.join(sorted(entries))}")
-    try:
-        made = entries[method].load()
-    except MissingExtra:
-        raise
-    except ImportError as error:
-        cure = f'pip install "pbsdk[{_EXTRAS[method]}]"' if method in _EXTRAS else f"install {entries[method].value}"
-        raise MissingExtra(f"the prompt writer {method!r} can't be imported ({error}); {cure}") from error
+    made = _WRITERS.load(method)
     try:
         writer: PromptWriter = made(**options)
     except TypeError as error:

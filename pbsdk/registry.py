@@ -8,31 +8,34 @@ Adapters register under the entry-point group `pbsdk.backends`, pbsdk's own as w
 
 from __future__ import annotations
 
-import difflib
 import inspect
 import os
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Literal
 
 from pbsdk.backend import MaskedLMBackend
 from pbsdk.budget import QueryBudget
-from pbsdk.errors import InputError, MissingExtra, SetupError, UnknownBackend
+from pbsdk.errors import InputError, SetupError, UnknownBackend
 from pbsdk.metering import MeteredBackend
+from pbsdk.plugins import PluginGroup
 
 __all__ = ["AvailableBackend", "available", "connect", "open_backend"]
 
-GROUP = "pbsdk.backends"
 EMBEDDED = "smollm2"
-_EXTRAS = {
-    "http": "remote",
-    "huggingface": "remote",
-    "kserve": "remote",
-    "local": "local",
-    "openai": "remote",
-    "smollm2": "demo",
-}
+_BACKENDS = PluginGroup(
+    "pbsdk.backends",
+    "backend",
+    {
+        "http": "remote",
+        "huggingface": "remote",
+        "kserve": "remote",
+        "local": "local",
+        "openai": "remote",
+        "smollm2": "demo",
+    },
+    UnknownBackend,
+)
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class AvailableBackend:
 def available() -> list[AvailableBackend]:
     """Return every registered adapter, with what keeps it from working, if anything does."""
     found = []
-    for name in sorted(_entry_points()):
+    for name in _BACKENDS.names():
         try:
             adapter = _load(name)
         except SetupError as error:
@@ -99,25 +102,8 @@ def open_backend(name: str, **options: Any) -> MaskedLMBackend:
     return adapter(**options)
 
 
-def _entry_points() -> dict[str, metadata.EntryPoint]:
-    return {entry.name: entry for entry in metadata.entry_points(group=GROUP)}
-
-
 def _load(name: str) -> type[MaskedLMBackend]:
-    entries = _entry_points()
-    if name not in entries:
-        close = difflib.get_close_matches(name, entries, n=1)
-        hint = f" Did you mean {close[0]!r}?" if close else ""
-        raise UnknownBackend(f"no backend is called {name!r}.{hint} There are: {', '.join(sorted(entries))}")
-    try:
-        adapter = entries[name].load()
-    except MissingExtra:
-        raise
-    except ImportError as error:
-        cure = (
-            f'pip install "pbsdk[{_EXTRAS[name]}]"' if name in _EXTRAS else f"install what {entries[name].value} needs"
-        )
-        raise MissingExtra(f"the backend {name!r} can't be imported ({error}); {cure}") from error
+    adapter = _BACKENDS.load(name)
     if not (isinstance(adapter, type) and issubclass(adapter, MaskedLMBackend)):
-        raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {entries[name].value}")
+        raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {adapter!r}")
     return adapter

@@ -48,8 +48,3 @@ def main() -> None:
             raise
         sys.stderr.write(f"error: {error}\n")
         sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
-    except KeyboardInterrupt:
-        if debug:
-            raise
-        sys.stderr.write("\ninterrupted; what was answered is kept, and the same command goes on from there\n")
-        sys.exit(130)

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from pbsdk.cli.common import AsJson, Options, read_options, show
 from pbsdk.datasets import load_tickets
-from pbsdk.errors import InputError, MissingExtra
+from pbsdk.errors import InputError
 from pbsdk.parity import parity as compare
+from pbsdk.plugins import PluginGroup
 from pbsdk.registry import open_backend
 
 __all__ = ["add_to"]
+
+_SERVERS = PluginGroup("pbsdk.servers", "server", {"http": "serve"})
 
 
 def serve(
@@ -34,7 +36,7 @@ def serve(
 
     In another terminal, or on another machine: `connect("http", url="http://127.0.0.1:8000")`.
     """
-    server = _server()
+    server = _SERVERS.load("http")
     with open_backend(backend, **read_options(option)) as model:
 
         def ready(address: str) -> None:
@@ -78,18 +80,6 @@ def parity(
     show(report, report.to_dict(), as_json=as_json)
     if report.verdict == "different":
         raise typer.Exit(1)
-
-
-def _server() -> Any:
-    entry = next(iter(metadata.entry_points(group="pbsdk.servers", name="http")), None)
-    if entry is None:
-        raise MissingExtra('no server is installed; pip install "pbsdk[serve]"')
-    try:
-        return entry.load()
-    except MissingExtra:
-        raise
-    except ImportError as error:
-        raise MissingExtra(f'the server can\'t be imported ({error}); pip install "pbsdk[serve]"') from error
 
 
 def add_to(app: typer.Typer) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pbsdk.cli.common import AsJson, show
+from pbsdk.cli.common import AsJson, plainly, show
 from pbsdk.demo import run_demo
 
 __all__ = ["add_to"]
@@ -22,7 +22,8 @@ def demo(
 
     The first time takes a few minutes; a second run asks nothing and takes seconds.
     """
-    result = run_demo(folder)
+    with plainly():
+        result = run_demo(folder)
     show(result, result.to_dict(), as_json=as_json)
 
 

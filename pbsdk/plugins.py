@@ -1,0 +1,53 @@
+"""Plugins: adapters, prompt writers and servers, found by name.
+
+All of them register under entry points, pbsdk's own as well as anybody's, and are imported when they are asked for: a
+name that isn't there is answered with a near one, and packages that are missing with what to install.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import metadata
+from typing import Any
+
+from pbsdk.errors import MissingExtra, PbsdkError, SetupError
+
+__all__ = ["PluginGroup"]
+
+
+@dataclass(frozen=True)
+class PluginGroup:
+    """One entry-point group, such as `pbsdk.backends`."""
+
+    group: str
+    noun: str
+    """What errors call a member of it."""
+    extras: Mapping[str, str] = field(default_factory=dict)
+    """Which of pbsdk's extras its own members need."""
+    unknown: type[PbsdkError] = SetupError
+    """What is raised for a name that isn't there."""
+
+    def names(self) -> list[str]:
+        """Return the registered names, sorted."""
+        return sorted(self._entries())
+
+    def load(self, name: str) -> Any:
+        """Import what is registered under a name."""
+        entries = self._entries()
+        if name not in entries:
+            close = difflib.get_close_matches(name, entries, n=1)
+            hint = f" Did you mean {close[0]!r}?" if close else ""
+            raise self.unknown(f"no {self.noun} is called {name!r}.{hint} There are: {', '.join(sorted(entries))}")
+        try:
+            return entries[name].load()
+        except MissingExtra:
+            raise
+        except ImportError as error:
+            extra = self.extras.get(name)
+            cure = f'pip install "pbsdk[{extra}]"' if extra else f"install what {entries[name].value} needs"
+            raise MissingExtra(f"the {self.noun} {name!r} can't be imported ({error}); {cure}") from error
+
+    def _entries(self) -> dict[str, metadata.EntryPoint]:
+        return {entry.name: entry for entry in metadata.entry_points(group=self.group)}
