@@ -4,7 +4,7 @@ Both look for the best verbalizer under the same weights, in one process, one af
 runs a few dozen rounds of boosting over a pool of prompts. The plain loop then does the same rounds
 as the paper's authors do: score every token, sort the vocabulary once a class, and evaluate one
 combination at a time. It is written in numpy, in single precision, and given the codes' probabilities
-beforehand. Times are medians.
+beforehand. Times are medians; the ratio is given of medians and of means, and both must reach the target.
 
 Distributions are random: "peaked" ones like a language model's (a softmax of normal logits three
 wide), and "flat" ones (uniform on the simplex), for which no token can be ruled out early.
@@ -106,14 +106,15 @@ def compare(case: tuple[int, int, int, int], kind: str, prompts: int, rounds: in
         plain.append(time.perf_counter() - start)
         error = shares[pool[done.prompt][:, tokens].argmin(axis=1) != labels].sum()
         worse += done.error > error + 1e-12
-    our_time, plain_time = statistics.median(done.seconds for done in ours), statistics.median(plain)
-    ratio = plain_time / our_time
+    seconds = [done.seconds for done in ours]
+    our_time, plain_time = statistics.median(seconds), statistics.median(plain)
+    ratio, of_means = plain_time / our_time, statistics.mean(plain) / statistics.mean(seconds)
     print(
         f"| {n_classes} | {m} | {n_examples} | {kind:6} | {1000 * our_time:5.2f} ms | {1000 * plain_time:5.0f} ms "
-        f"| {ratio:4.0f} | {target} | {worse} of {len(plain)} |",
+        f"| {ratio:4.0f} | {of_means:4.0f} | {target} | {worse} of {len(plain)} |",
         flush=True,
     )
-    return ratio >= target and not worse
+    return min(ratio, of_means) >= target and not worse
 
 
 def main() -> int:
@@ -123,8 +124,10 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=200, help="our rounds")
     parser.add_argument("--plain-rounds", type=int, default=20, help="how many of them the plain loop does too")
     options = parser.parse_args()
-    print("| classes | m | N | answers | ours | plain loop | times faster | target | ours had a higher error |")
-    print("|---|---|---|---|---|---|---|---|---|")
+    print(
+        "| classes | m | N | answers | ours | plain loop | times faster | by means | target | ours had a higher error |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|")
     reached = [
         compare(case, kind, options.prompts, options.rounds, options.plain_rounds)
         for case in CASES

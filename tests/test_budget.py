@@ -90,7 +90,10 @@ def test_each_total_is_limited_and_its_cure_works(limit, after, cure):
 
 
 def test_what_adds_nothing_is_allowed_even_over_the_limit():
-    QueryBudget(passes=1, total=1).check([Need(FIT, "e", 5, 0)], Totals(passes=5), Totals(passes=5))
+    budget = QueryBudget(passes=1, total=1)
+    assert budget.check([Need(FIT, "e", 5, 0)], Totals(passes=5), Totals(passes=5)) is None
+    with pytest.raises(BudgetExceeded):
+        budget.check([Need(FIT, "e", 5, 1)], Totals(passes=5), Totals(passes=6))
 
 
 def test_failed_sends_cost_no_money_and_strict_counts_every_send():

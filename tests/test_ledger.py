@@ -187,11 +187,12 @@ def test_what_is_not_a_ledger_is_refused_and_left_as_it_was(tmp_path):
 
 
 def test_a_ledger_whose_maker_died_early_is_made_anew(tmp_path):
-    diskcache.Cache(tmp_path).close()
-    QueryLedger(tmp_path, MODEL).close()
+    diskcache.Cache(tmp_path / "a").close()
     (tmp_path / "b").mkdir()
     (tmp_path / "b" / "cache.db").touch()
-    QueryLedger(tmp_path / "b", MODEL).close()
+    for name in ("a", "b"):
+        QueryLedger(tmp_path / name, MODEL).close()
+        assert verify_run(tmp_path / name).records == 1
 
 
 def test_a_variable_in_the_folders_name_is_refused(tmp_path):
