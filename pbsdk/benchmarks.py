@@ -5,7 +5,9 @@ names, or else from the Hugging Face hub through the `datasets` library. Labels 
 from both places. The folder holds `<name>/train.jsonl` and `test.jsonl`, the published draws as
 `<name>/16-<seed>/train.jsonl` and `dev.jsonl`, and `<name>/meta.json`, whose `labels` name the classes.
 
-`LABEL_WORDS` are the words that LM-BFF and the paper use for the classes.
+`few_shot_of` gives a draw of k texts a class, the published one where the folder holds it, and
+`published_prompts` the pool that the authors published. `LABEL_WORDS` are the words that LM-BFF and the
+paper use for the classes.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ from types import MappingProxyType
 
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.loading import LabelledTexts, load_hub, load_table
+from pbsdk.sampling import FewShot, few_shot
 
-__all__ = ["BENCHMARKS", "LABEL_WORDS", "Benchmark", "data_folder", "named"]
+__all__ = ["BENCHMARKS", "LABEL_WORDS", "Benchmark", "data_folder", "few_shot_of", "named", "published_prompts"]
 
 _SENTIMENT = {"negative": "terrible", "positive": "great"}
 _NLI = {"contradiction": "No", "neutral": "Maybe", "entailment": "Yes"}
@@ -133,6 +136,40 @@ def named(name: str, split: str = "train") -> LabelledTexts:
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         raise InputError(f"no data set is called {name!r}{hint}; there are {', '.join(there)}")
     return _from_hub(name, split)
+
+
+def few_shot_of(name: str, *, k: int = 16, seed: int = 13) -> FewShot:
+    """Draw k texts a class for training and up to 16 for validation; the published draw, if it is there.
+
+    Of a class that has too few rows, all there are.
+    """
+    folder = data_folder()
+    if folder is not None and (folder / name / f"{k}-{seed}").is_dir():
+        return FewShot(named(name, f"{k}-{seed}/train"), named(name, f"{k}-{seed}/dev"))
+    return few_shot(named(name), k=k, seed=seed, fewer=True)
+
+
+def published_prompts(name: str) -> list[str]:
+    """Return the prompts that the authors published for a data set, the best first; none where the folder has none."""
+    folder = data_folder()
+    path = None if folder is None else folder / "templates" / f"{name}.json"
+    if path is None or not path.is_file():
+        return []
+    try:
+        prompts = [_prompt(segments) for segments in json.loads(path.read_text("utf-8"))["paper_full"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path.name} can't be read ({error!r}); it needs `paper_full`, a list of prompts") from error
+    return list(dict.fromkeys(prompts))
+
+
+def _prompt(segments: list[str]) -> str:
+    """Join segments as the file has them: words bring their own space, texts and masks stand apart."""
+    joined = ""
+    for segment in segments:
+        marker = {"<text>": "<input>", "<text_pair>": "<input2>", "<mask>": "<mask>"}.get(segment)
+        apart = marker is not None and joined and not joined.endswith((" ", "-"))
+        joined += (" " if apart else "") + (marker or segment)
+    return joined.strip()
 
 
 def _from_folder(folder: Path, split: str) -> LabelledTexts:

@@ -46,6 +46,11 @@ class CausalWriter:
     mask_last = True
 
     def __init__(self, backend: MaskedLMBackend, *, beam: int = 20, max_tokens: int = 8) -> None:
+        if backend.abilities.mask != "last":
+            raise InputError(
+                f"{backend.identity.name} isn't causal, so it can't go on from a text; write prompts with a causal model, "
+                "or with a T5"
+            )
         if not backend.abilities.whole:
             raise InputError(
                 f"{backend.identity.name} doesn't show its whole vocabulary, so it can't propose words; write prompts "

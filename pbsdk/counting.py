@@ -132,6 +132,16 @@ class Counter:
         times = {phase: Times(np.sort(answers[phase]), _union(ends[phase], spans[phase])) for phase in ends.names()}
         return {**times, "": Times(np.sort(answers.all()), _union(ends.all(), spans.all()))}
 
+    def asking(self) -> dict[tuple[str, str], float]:
+        """Return the seconds that each (example, prompt digest) was at the model: its share of its batches."""
+        return {
+            (str(example), str(prompt)): float(share) / 1e6
+            for example, prompt, share in self._reader.select(
+                "SELECT example, prompt, sum(share) FROM (SELECT example, prompt, latency * 1.0 / count(*) OVER"
+                " (PARTITION BY session, time) share FROM records WHERE state = 'done' AND phase <> '') GROUP BY 1, 2"
+            )
+        }
+
     def timeline(self, most: int) -> Buckets:
         """Return answers, hits, failures and unknown outcomes over time, in at most so many stretches."""
         ((first, last),) = self._reader.select("SELECT coalesce(min(time), 0), coalesce(max(time), 0) FROM records")

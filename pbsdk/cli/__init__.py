@@ -11,7 +11,7 @@ import sys
 
 import typer
 
-from pbsdk.cli import auditing, fitting, inspecting, prompting, serving, training
+from pbsdk.cli import auditing, fitting, inspecting, prompting, reproducing, serving, training
 from pbsdk.cli.common import main_options
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, PbsdkError
 
@@ -31,6 +31,7 @@ app.callback()(main_options)
 training.add_to(app)
 fitting.add_to(app)
 prompting.add_to(app)
+reproducing.add_to(app)
 serving.add_to(app)
 auditing.add_to(app)
 inspecting.add_to(app)

@@ -1,0 +1,144 @@
+"""The researcher's command: reproduce the paper's tables on any model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+from pbsdk.backend import MaskedLMBackend
+from pbsdk.cli.common import AsJson, Options, plainly, read_options, show
+from pbsdk.errors import BudgetExceeded, InputError, MissingExtra, UnknownBackend
+from pbsdk.generation import open_writer
+from pbsdk.methods import DEFAULT_METHODS, METHODS
+from pbsdk.registry import EMBEDDED, open_backend
+from pbsdk.reproduction import Reproduction, Settings
+from pbsdk.results import Cell, Results
+from pbsdk.sampling import SEEDS
+
+__all__ = ["add_to"]
+
+
+def reproduce(
+    *,
+    datasets: Annotated[
+        str, typer.Option(help="Data sets, such as sst2,trec; from PBSDK_DATA or the `datasets` library.")
+    ] = "sst2,trec",
+    methods: Annotated[str, typer.Option(help=f"Rows of the paper, of: {', '.join(METHODS)}; or all.")] = ",".join(
+        DEFAULT_METHODS
+    ),
+    seeds: Annotated[str, typer.Option(help="The draws.")] = ",".join(map(str, SEEDS)),
+    prompts: Annotated[
+        str, typer.Option(help="Sets of prompts: paper, own, generated; or pools by name or file.")
+    ] = "paper",
+    model: Annotated[
+        str, typer.Option(help="A backend's name, or a Hugging Face model's name or folder, such as roberta-large.")
+    ] = EMBEDDED,
+    option: Options = None,
+    test_rows: Annotated[
+        int | None, typer.Option(help="How many test rows, drawn at random; all if left out.", show_default=False)
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
+    on_perfect: Annotated[
+        Literal["best", "vote"],
+        typer.Option(help="What to do when a learner makes no error; the paper takes the best."),
+    ] = "best",
+    style: Annotated[
+        Literal["auto", "paper", "plain"], typer.Option(help="How texts and prompts are joined.")
+    ] = "auto",
+    t5: Annotated[
+        str | None,
+        typer.Option(help="The T5 that writes generated prompts; the model itself if left out.", show_default=False),
+    ] = None,
+    per_class: Annotated[
+        int | None,
+        typer.Option(help="How many texts a class write generated prompts; all if left out.", show_default=False),
+    ] = None,
+    folder: Annotated[Path, typer.Option(help="Where answers, cells and tables are kept.")] = Path("runs/reproduce"),
+    budget: Annotated[
+        int | None,
+        typer.Option(
+            help="How many passes an example may have; what the methods need if left out.", show_default=False
+        ),
+    ] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Say what is left to ask, and stop.")] = False,
+    progress: Annotated[
+        bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Reproduce the paper's tables: mean and deviation over draws, beside its figures.
+
+    All methods share the answers, so together they cost the passes of the largest. After Ctrl-C the same
+    command goes on from where it was, and a method that is added later asks for nothing new. The folder gets
+    results.md, results.json and, where methods differ in training size or number of prompts, results.png.
+    """
+    with plainly():
+        settings = Settings(
+            datasets=_names(datasets),
+            methods=tuple(METHODS) if methods == "all" else _names(methods),
+            seeds=_seeds(seeds),
+            prompts=_names(prompts),
+            test_rows=test_rows,
+            rounds=rounds,
+            on_perfect=on_perfect,
+            style=None if style == "auto" else style,
+            per_class=per_class,
+        )
+        writer = None if t5 is None else open_writer("t5", model=t5)
+        backend = _open(model, read_options(option))
+        with Reproduction(backend, folder, settings, budget=budget, writer=writer, progress=progress) as work:
+            if plan:
+                show(work.plan, work.plan.to_dict(), as_json=as_json)
+                return
+            typer.echo(f"{work.plan}\n", err=True)
+            if not work.plan.allowed:
+                raise BudgetExceeded(work.plan.verdict)
+            cells: list[Cell] = []
+            for cell in work.cells():
+                said = f"{cell.dataset} {cell.seed} {cell.prompts}: {cell.method} {cell.measure} {cell.score:.1%}"
+                typer.echo(said, err=True)
+                cells.append(cell)
+            results = Results(tuple(cells), backend.identity.name)
+            verdict = work.backend.audit().verdict
+        written = _write(results, folder)
+    typer.echo(f"\n{verdict}\nwritten: {', '.join(map(str, written))}", err=True)
+    show(results.to_markdown(), results.to_dict(), as_json=as_json)
+
+
+def _write(results: Results, folder: Path) -> list[Path]:
+    tables, data, picture = (folder / f"results.{kind}" for kind in ("md", "json", "png"))
+    tables.write_text(results.to_markdown(), "utf-8")
+    data.write_text(json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n", "utf-8")
+    try:
+        drawn = results.plot(picture)
+    except MissingExtra as error:
+        typer.echo(f"warning: no picture: {error}", err=True)
+        drawn = False
+    return [tables, data, *([picture] if drawn else [])]
+
+
+def _open(model: str, options: dict[str, Any]) -> MaskedLMBackend:
+    """Open a backend by its name, or else a local model by its own."""
+    try:
+        return open_backend(model, **options)
+    except UnknownBackend:
+        return open_backend("local", model=model, **options)
+
+
+def _names(given: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in given.split(",") if name.strip())
+
+
+def _seeds(given: str) -> tuple[int, ...]:
+    try:
+        return tuple(map(int, _names(given)))
+    except ValueError as error:
+        raise InputError(f"seeds are whole numbers, such as 13,21; not {given!r}") from error
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command()(reproduce)

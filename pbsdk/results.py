@@ -1,0 +1,271 @@
+"""Results: cells of a reproduction, put together as a table, as JSON and as a picture.
+
+A cell is one method on one draw. Tables show the mean over draws in percent, the standard deviation in
+parentheses (divided by n - 1; none for one draw), and after a stroke what the paper reports for
+RoBERTa-large on whole test sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pbsdk.errors import InputError, MissingExtra
+from pbsdk.paper import MODEL, ROWS, TITLES, Figure, figure
+from pbsdk.report_tables import Cell as TableCell
+from pbsdk.report_tables import Table, duration, number
+from pbsdk.report_text import markdown_table
+
+__all__ = ["Cell", "Results", "Summary"]
+
+
+class Cell(BaseModel):
+    """One method on one draw of a data set under one set of prompts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """A digest of everything that the score depends on."""
+    dataset: str
+    prompts: str
+    """The set of prompts."""
+    pool: str
+    """The pool that gave the first of them."""
+    method: str
+    k: int | None
+    """How many texts a class were drawn for training; None: all but a tenth."""
+    seed: int
+    model: str
+    measure: Literal["accuracy", "F1"]
+    score: float
+    learners: int
+    classes: int
+    train: int
+    validation: int
+    test: int
+    n_prompts: int
+    passes: int
+    """Forward passes that training and validation need, by this method alone."""
+    asking_seconds: float
+    """How long those passes took at the model."""
+    training_seconds: float
+    """How long the method took after that."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method on a data set, over all draws."""
+
+    dataset: str
+    prompts: str
+    method: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean score in percent."""
+        return 100 * fmean(cell.score for cell in self.cells)
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation in percent; None for one draw."""
+        return 100 * stdev(cell.score for cell in self.cells) if len(self.cells) > 1 else None
+
+    @property
+    def paper(self) -> Figure | None:
+        """What the paper reports."""
+        return figure(self.method, self.dataset, self.prompts)
+
+    def __str__(self) -> str:
+        reported = self.paper
+        own = _written(Figure(self.mean, self.deviation))
+        return own if reported is None else f"{own} / {_written(reported)}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """All cells of a reproduction."""
+
+    cells: tuple[Cell, ...]
+    model: str
+
+    def summaries(self) -> list[Summary]:
+        """Return each method on each data set, in the order of the paper's tables."""
+        groups: dict[tuple[str, str, str], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault((cell.prompts, cell.method, cell.dataset), []).append(cell)
+        ordered = sorted(groups, key=lambda group: (self._sets().index(group[0]), _place(ROWS, group[1])))
+        return [
+            Summary(dataset, prompts, method, tuple(groups[prompts, method, dataset]))
+            for prompts, method, dataset in ordered
+        ]
+
+    def table(self) -> Table:
+        """Return the scores: a row a method, a column a data set."""
+        found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
+        datasets = self._datasets()
+        rows = [
+            [
+                TableCell(ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"),
+                *(TableCell(str(found.get((prompts, method, dataset), "-"))) for dataset in datasets),
+            ]
+            for prompts, method in dict.fromkeys((prompts, method) for prompts, method, _ in found)
+        ]
+        measures = {cell.dataset: cell.measure for cell in self.cells}
+        heads = [TITLES.get(name, name) + (", F1" if measures[name] == "F1" else "") for name in datasets]
+        return Table("Scores", ["method", *heads], rows)
+
+    def costs(self) -> Table:
+        """Return what it took: a row for each kind of training set of each data set."""
+        header = ["data set", "prompts", "texts a class", "draws", "train + validation", "test"]
+        header += ["prompts a text", "passes to train", "at the model", "learning"]
+        groups: dict[tuple[str, str, int | None], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
+        rows = []
+        for (dataset, _, k), cells in groups.items():
+            largest = max(cells, key=lambda cell: cell.passes)
+            alike = [cell for cell in cells if cell.method == largest.method]
+            texts = [
+                TITLES.get(dataset, dataset),
+                largest.pool,
+                "all" if k is None else str(k),
+                str(len({cell.seed for cell in cells})),
+                f"{number(largest.train)} + {number(largest.validation)}",
+                number(largest.test),
+                number(round(largest.passes / (largest.train + largest.validation), 1)),
+                number(largest.passes),
+                duration(fmean(cell.asking_seconds for cell in alike)),
+                duration(max(cell.training_seconds for cell in cells)),
+            ]
+            rows.append([TableCell(text) for text in texts])
+        return Table("What a draw takes", header, rows)
+
+    def to_markdown(self) -> str:
+        """Return both tables with a line about each."""
+        scores = (
+            f"Model: {self.model}. Mean over draws in percent (standard deviation); after the stroke, what the paper reports "
+            f"for {MODEL}."
+        )
+        costs = (
+            "What one draw takes, with the method that needs most passes (the others use the same answers): passes and "
+            "time at the model for training and validation, and the longest that a method took to learn."
+        )
+        tables = (
+            [said, "", *markdown_table(table), ""] for said, table in ((scores, self.table()), (costs, self.costs()))
+        )
+        return "\n".join(line for lines in tables for line in lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return summaries and cells as plain values."""
+        return {
+            "model": self.model,
+            "summaries": [
+                {
+                    "dataset": summary.dataset,
+                    "prompts": summary.prompts,
+                    "method": summary.method,
+                    "measure": summary.cells[0].measure,
+                    "draws": len(summary.cells),
+                    "mean": round(summary.mean, 4),
+                    "deviation": None if summary.deviation is None else round(summary.deviation, 4),
+                    "paper": None if summary.paper is None else summary.paper._asdict(),
+                }
+                for summary in self.summaries()
+            ],
+            "cells": [cell.model_dump() for cell in self.cells],
+        }
+
+    def plot(self, path: str | Path) -> bool:
+        """Draw the score against training size and number of prompts; False if there is no such series."""
+        panels = [(title, list(self._series(kind))) for title, kind in _PANELS]
+        panels = [(title, series) for title, series in panels if series]
+        if not panels:
+            return False
+        try:
+            from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise MissingExtra('pictures need matplotlib; install it: pip install "pbsdk[plot]"') from error
+        canvas = Canvas(figsize=(5.5 * len(panels), 4.2), layout="constrained")
+        for at, (title, series) in enumerate(panels):
+            axes = canvas.add_subplot(1, len(panels), at + 1)
+            for colour, (name, points) in enumerate(series):
+                places, summaries = list(points), list(points.values())
+                axes.errorbar(
+                    places,
+                    [one.mean for one in summaries],
+                    [one.deviation or 0 for one in summaries],
+                    marker="o",
+                    label=name,
+                    color=f"C{colour}",
+                    capsize=3,
+                )
+                reported = {place: one.paper for place, one in points.items() if one.paper is not None}
+                if reported:
+                    axes.plot(
+                        list(reported),
+                        [one.mean for one in reported.values()],
+                        color=f"C{colour}",
+                        linestyle=":",
+                        marker="x",
+                        label=f"{name}, {MODEL} in the paper",
+                    )
+            axes.set_xscale("log", base=2)
+            ticks = sorted({place for _, points in series for place in points})
+            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+            axes.minorticks_off()
+            axes.set_xlabel(title)
+            axes.set_ylabel("score, %")
+            axes.grid(alpha=0.3)
+            axes.legend(fontsize="small")
+        canvas.suptitle(self.model)
+        try:
+            canvas.savefig(path, dpi=120)
+        except (OSError, ValueError) as error:
+            raise InputError(
+                f"the picture can't be written to {path}: {error}; name a .png, .svg or .pdf file"
+            ) from error
+        return True
+
+    def _series(self, kind: Literal["size", "prompts"]) -> Iterator[tuple[str, dict[float, Summary]]]:
+        """Yield, for each data set and set of prompts, its summaries along one axis, if there are two or more."""
+        chosen: dict[tuple[str, str], dict[float, Summary]] = {}
+        for summary in self.summaries():
+            first = summary.cells[0]
+            if kind == "size" and (summary.method in {"boosting", "full"} or summary.method.startswith("k-")):
+                place = first.train / first.classes
+            elif kind == "prompts" and summary.method in {f"boosting-{d}" for d in (1, 5, 10, 20)}:
+                place = first.n_prompts
+            else:
+                continue
+            chosen.setdefault((summary.dataset, summary.prompts), {})[place] = summary
+        for (dataset, prompts), points in chosen.items():
+            if len(points) > 1:
+                name = TITLES.get(dataset, dataset)
+                yield (name if len(self._sets()) == 1 else f"{name}, {prompts} prompts"), dict(sorted(points.items()))
+
+    def _sets(self) -> list[str]:
+        return list(dict.fromkeys(cell.prompts for cell in self.cells))
+
+    def _datasets(self) -> list[str]:
+        return sorted({cell.dataset for cell in self.cells}, key=lambda name: (_place(TITLES, name), name))
+
+
+_PANELS: tuple[tuple[str, Literal["size", "prompts"]], ...] = (
+    ("training texts a class", "size"),
+    ("prompts", "prompts"),
+)
+
+
+def _place(names: Iterable[str], name: str) -> int:
+    order = list(names)
+    return order.index(name) if name in order else len(order)
+
+
+def _written(score: Figure) -> str:
+    return f"{score.mean:.1f}" + ("" if score.deviation is None else f" ({score.deviation:.1f})")
