@@ -28,8 +28,7 @@ __all__ = ["fake_lm", "make_fake_lm", "replay_lm"]
 
 _MARKERS = (
     "fake_lm(budget=10, **options): how the fixture fake_lm is made; the options are FakeBackend's",
-    "pbsdk_recording(file, backend=None, top=None, budget=10, **options): whose answers the fixture replay_lm gives, "
-    + "and which model --pbsdk-record asks",
+    "pbsdk_recording(file, backend=None, top=None, budget=10, **options): what replay_lm gives; which model is recorded",
 )
 _RECORDED = pytest.StashKey[dict[Path, "Recording"]]()
 _NOTES = pytest.StashKey[list[str]]()
@@ -131,10 +130,10 @@ def _replay(file: Path) -> MaskedLMBackend:
 
 
 def _model(backend: str | None = None, top: int | None = None, **options: Any) -> MaskedLMBackend:
-    from pbsdk.registry import EMBEDDED, open_backend
+    from pbsdk.registry import default_name, open_backend
     from pbsdk.testing import TopOnly
 
-    model = open_backend(backend or EMBEDDED, **options)
+    model = open_backend(backend or default_name(), **options)
     return model if top is None else TopOnly(model, top)
 
 

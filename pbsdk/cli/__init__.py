@@ -24,7 +24,7 @@ _PANELS: dict[str, tuple[Any, ...]] = {
     "Train and predict": (fitting.fit, fitting.predict, inspecting.explain),
     "Prompts": (prompting.prompts,),
     "Budget and proof": (auditing.plan, auditing.audit, auditing.why_miss),
-    "Models and servers": (inspecting.backends, serving.serve, serving.parity),
+    "Models and servers": (inspecting.backends, serving.serve, serving.parity, checking.record),
     "Help": (checking.doctor,),
 }
 

@@ -25,6 +25,7 @@ import numpy as np
 
 from pbsdk.backend import (
     Abilities,
+    Checkup,
     Floats,
     MaskDistribution,
     MaskedLMBackend,
@@ -128,6 +129,13 @@ class FakeBackend(MaskedLMBackend):
         self._latency = latency
         self._failures = iter(failures)
         self._sleep = sleep
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Answer once: it costs nothing."""
+        fake = cls()
+        (answer,) = fake.fill([MaskedQuery((Part("prompt", "It was "), Part("mask")), "doctor", "doctor")])
+        return Checkup({"asked": f"{len(fake.asked)} query, {len(answer.codes):,} tokens answered"})
 
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
         """Answer from the words of each query."""

@@ -97,7 +97,7 @@ class ReplayBackend(MaskedLMBackend):
             return f"This text is recorded under other prompts, {len(same_text)} of them; the closest is {near!r}"
         if query.prompt in prompts:
             count = len({answer.example for answer in answers.values() if answer.prompt == query.prompt})
-            return f"This prompt is recorded with other texts, {count} of them, and this text with no prompt: is it new or changed?"
+            return f"This prompt is recorded with other texts, {count} of them, and this text with none: it is new, or it was changed"
         near = difflib.get_close_matches(query.prompt, prompts, n=1, cutoff=0)[0]
         return (
             f"Neither the text nor the prompt is recorded; there are {len(texts)} texts and {len(prompts)} prompts, the "
