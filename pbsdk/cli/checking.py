@@ -117,7 +117,7 @@ def record(
     Examples:
         pbsdk record runs/tickets answers.pbrec
         pbsdk record runs/tickets predictions.pbrec --phase predict
-        pbsdk predict model.json dev.csv --backend replay -o file=predictions.pbrec --run runs/replayed
+        pbsdk predict model.json new.csv --backend replay -o file=predictions.pbrec --run runs/replayed
     """
     from pbsdk.recording import Recording
     from pbsdk.registry import default_name, open_backend

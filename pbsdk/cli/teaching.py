@@ -72,6 +72,10 @@ class Group(TyperGroup):
         super().format_help(ctx, formatter)
         _write(formatter, self.sections)
 
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Show the help where nothing is asked for, as a result like any other."""
+        return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["--help"]))
+
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands under their panels' names; typer does so in a terminal only."""
         panels: dict[str, list[tuple[str, str]]] = {}
@@ -88,7 +92,6 @@ def new_app(**settings: Any) -> typer.Typer:
     """Return an application, or a group of commands, that teaches."""
     return typer.Typer(
         **{"cls": Group, **settings},
-        no_args_is_help=True,
         pretty_exceptions_enable=False,
         pretty_exceptions_show_locals=False,  # a key may be among them
         rich_markup_mode="markdown" if fancy() else None,
