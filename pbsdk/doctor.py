@@ -50,7 +50,7 @@ class Package:
     problem: str = ""
 
     def __str__(self) -> str:
-        return " ".join(filter(None, [self.name, self.version, self.problem.upper()]))
+        return " ".join(filter(None, [self.name, self.version, f"({self.problem})" if self.problem else ""]))
 
 
 @dataclass(frozen=True)
@@ -319,7 +319,7 @@ def _runs(folder: Path) -> Iterator[Folder]:
 
                 with LedgerReader(run) as reader:
                     totals, model = reader.totals(), reader.model().name
-                note = f"{totals.passes} passes on {model}"
+                note = f"{totals.passes} {'pass' if totals.passes == 1 else 'passes'} on {model}"
             except Exception as error:  # noqa: BLE001 - a broken run is told, and the next one looked at
                 note = " ".join(str(error).split())
             yield Folder("run", str(run), _size(run), note)

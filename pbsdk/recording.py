@@ -12,7 +12,7 @@ times, no addresses, no keys. The same run gives the same bytes.
 
 The file is a line of JSON that anybody can read (`head -1`), then the answers, compressed. Sixteen bits a token are
 nearly all noise, so a whole answer hardly shrinks: about 85 KB of 98 KB for 49,152 tokens. Training asks for whole
-answers, prediction for a few hundred bytes. What keeps a recording small is said in `docs/how-to/testing.md`.
+answers, prediction for about a hundred bytes. What keeps a recording small is said in `docs/how-to/testing.md`.
 """
 
 from __future__ import annotations

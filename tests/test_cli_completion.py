@@ -45,9 +45,10 @@ def test_bash_completes_commands_options_and_names(tmp_path):
     (tmp_path / "mine.json").write_text("{}")
     (tmp_path / "pools").mkdir()
     (tmp_path / "pools" / "two.json").write_text("{}")
-    commands, sub, options, backends, prompts, files, below, pool, served, methods = in_bash(
+    commands, data, sub, options, backends, prompts, files, below, pool, served, methods = in_bash(
         tmp_path,
         "pbsdk ",
+        "pbsdk fit ",
         "pbsdk audit ver",
         "pbsdk fit --text",
         "pbsdk fit tickets.csv --backend h",
@@ -59,6 +60,8 @@ def test_bash_completes_commands_options_and_names(tmp_path):
         "pbsdk prompts refine topic tickets.csv --method ",
     )
     assert {"fit", "predict", "prompts", "audit", "doctor"} <= set(commands)
+    assert data == [""]  # nothing, and so bash completes files
+    assert "complete -o default" in script("bash")
     assert sub == ["verify"]
     assert options == ["--text-column"]
     assert backends == ["http", "huggingface"]

@@ -1,8 +1,10 @@
 """The pytest plugin, as a user's test suite runs it: pytest in pytest, and in processes of its own."""
 
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from platformdirs import user_cache_dir
@@ -152,19 +154,23 @@ def test_a_suite_that_uses_nothing_of_it_imports_nothing_of_it(pytester):
     pytester.runpytest_subprocess(*arguments).assert_outcomes(passed=1)
 
 
-SMOLLM2 = """
-import pytest
-from pbsdk import PromptBoostingClassifier
+PAGE = (Path(__file__).parent.parent / "docs" / "how-to" / "testing.md").read_text("utf-8")
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, flags=re.MULTILINE | re.DOTALL)
 
-@pytest.mark.pbsdk_recording("smollm2.pbrec", backend="smollm2")
-def test_trains(replay_lm):
-    texts = ["my card was charged twice", "the parcel never came"]
-    clf = PromptBoostingClassifier(replay_lm, ["<input> It is about <mask>", "<input>\\n\\nKeywords: <mask>"], rounds=5, random_state=1)
-    clf.fit(texts, ["billing", "shipping"])
-    clf.predict(["where is my refund"])
-    clf.save("model.json")
-    PromptBoostingClassifier.load("model.json", replay_lm).predict(["where is my refund"])
-"""
+
+def block(name):
+    """Return the page's test file of that name."""
+    return next(code for code in BLOCKS if code.startswith(f"# {name}\n"))
+
+
+def test_the_pages_tests_pass_and_its_code_runs(pytester):
+    for name in ("test_routing.py", "test_adapter.py"):
+        (pytester.path / name).write_text(block(name))
+    pytester.runpytest_inprocess("-p", "no:cov", "-W", "error").assert_outcomes(passed=4 + 9)
+    (plain,) = [code for code in BLOCKS if not code.startswith("# test_")]
+    exec(compile(plain, "testing.md", "exec"), {})
+    assert (pytester.path / "replayed.json").is_file()
+
 
 NO_TORCH = """
 import sys
@@ -180,13 +186,13 @@ sys.meta_path.insert(0, Absent())
 
 def test_a_real_models_answers_replay_where_there_is_no_torch_and_no_network(pytester, monkeypatch):
     monkeypatch.setenv("PBSDK_CACHE", CACHE)
-    pytester.makepyfile(test_smollm2=SMOLLM2)
+    (pytester.path / "test_tickets.py").write_text(block("test_tickets.py"))
     common = ("-p", "no:cov", "-p", "no:cacheprovider", "-W", "error")
     pytester.runpytest_inprocess("--pbsdk-record", "-p", "no:cov").assert_outcomes(passed=1)
     model = (pytester.path / "model.json").read_bytes()
     assert b"SmolLM2-135M-Instruct" in model
     (pytester.path / "model.json").unlink()
-    size = (pytester.path / "smollm2.pbrec").stat().st_size
+    size = (pytester.path / "recordings" / "tickets.pbrec").stat().st_size
     assert size < 4 * 2 * 49152 + 250_000  # four whole answers, and the words of the vocabulary
     (pytester.path / "absent.py").write_text(NO_TORCH)
     environment = {"PYTHONPATH": str(pytester.path), "PATH": "/usr/bin:/bin", "HOME": str(pytester.path / "nowhere")}

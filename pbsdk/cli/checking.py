@@ -112,7 +112,7 @@ def record(
     """Save a run's answers to a file that tests replay without the model; nothing is asked.
 
     The run's own backend is opened for its vocabulary. Whole answers, as training needs them, take about 85 KB
-    each for 49,152 tokens; predictions some hundred bytes. Replay with `connect("replay", file=...)`.
+    each for 49,152 tokens; predictions about a hundred bytes. Replay with `connect("replay", file=...)`.
 
     Examples:
         pbsdk record runs/tickets answers.pbrec

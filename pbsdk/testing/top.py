@@ -2,7 +2,7 @@
 
 A recording of whole answers is large, and no part of them can be left out without changing what is trained on them. A
 model that shows its top k is another model to the trainer, one with a name of its own; what is trained on it is the
-same when it is recorded and when it is replayed, and its answers take two to ten bytes for each token shown.
+same when it is recorded and when it is replayed, and its answers take a few bytes for each token shown.
 """
 
 from __future__ import annotations
