@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from platformdirs import user_cache_dir
 
+from pbsdk.classifier import PromptBoostingClassifier  # before pytest runs in pytest, which forgets what it imports
 from pbsdk.errors import BackendTimeout, BudgetExceeded, InputError
 from pbsdk.recording import Recording
 from pbsdk.testing import ReplayBackend
@@ -24,8 +25,6 @@ LABELS = ["post", "post", "sport", "sport"]
 
 
 def trained(lm):
-    from pbsdk import PromptBoostingClassifier
-
     return PromptBoostingClassifier(lm, PROMPTS, random_state=1).fit(TEXTS, LABELS)
 
 
@@ -188,7 +187,7 @@ def test_a_real_models_answers_replay_where_there_is_no_torch_and_no_network(pyt
     monkeypatch.setenv("PBSDK_CACHE", CACHE)
     (pytester.path / "test_tickets.py").write_text(block("test_tickets.py"))
     common = ("-p", "no:cov", "-p", "no:cacheprovider", "-W", "error")
-    pytester.runpytest_inprocess("--pbsdk-record", "-p", "no:cov").assert_outcomes(passed=1)
+    pytester.runpytest_subprocess("--pbsdk-record", *common).assert_outcomes(passed=1)
     model = (pytester.path / "model.json").read_bytes()
     assert b"SmolLM2-135M-Instruct" in model
     (pytester.path / "model.json").unlink()
