@@ -47,30 +47,25 @@ def _write(formatter: Any, sections: dict[str, list[str]]) -> None:
         formatter.write(f"\n{name}\n{said}\n")
 
 
-class Command(TyperCommand):
+class _Taught:
+    """Help with sections at its end."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        attributes["help"], self.sections = _split(attributes.get("help"))
+        super().__init__(*args, **attributes)
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """Write the usual help, then the sections."""
+        super().format_help(ctx, formatter)  # type: ignore[misc] # typer's, in both that follow
+        _write(formatter, self.sections)
+
+
+class Command(_Taught, TyperCommand):
     """A command with examples."""
 
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        attributes["help"], self.sections = _split(attributes.get("help"))
-        super().__init__(*args, **attributes)
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the usual help, then the sections."""
-        super().format_help(ctx, formatter)
-        _write(formatter, self.sections)
-
-
-class Group(TyperGroup):
+class Group(_Taught, TyperGroup):
     """A group of commands, in panels, with examples."""
-
-    def __init__(self, *args: Any, **attributes: Any) -> None:
-        attributes["help"], self.sections = _split(attributes.get("help"))
-        super().__init__(*args, **attributes)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        """Write the usual help, then the sections."""
-        super().format_help(ctx, formatter)
-        _write(formatter, self.sections)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Show the help where nothing is asked for, as a result like any other."""
