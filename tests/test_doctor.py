@@ -12,7 +12,7 @@ from importlib import metadata
 import pytest
 
 from pbsdk import doctor
-from pbsdk.doctor import BackendHealth, Doctor, Extra, Package, packages
+from pbsdk.doctor import BackendHealth, Doctor, Extra, Package, examine, packages
 from pbsdk.examples import Example
 from pbsdk.registry import connect
 from pbsdk.templates import Template
@@ -94,6 +94,15 @@ def test_a_backend_that_crashes_hangs_or_talks_is_named_and_the_rest_is_told(tmp
     assert left.problem == "gone for good"
     assert raised.problem == "RuntimeError: two lines"
     assert (talked.name, talked.problem) == ("talking", "")
+
+
+def test_each_part_reports_in_a_line(capsys):
+    examine(["the core", "fake", "nonesuch"])
+    lines = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert all(line.startswith("pbsdk-doctor:") for line in lines)
+    core, fake, missing = (json.loads(line.partition(":")[2]) for line in lines)
+    assert (core["name"], core["problem"], fake["problem"]) == ("the core", "", "")
+    assert missing["problem"].startswith("UnknownBackend: no backend is called 'nonesuch'")
 
 
 def test_a_broken_core_is_exit_code_1(tmp_path):

@@ -131,6 +131,16 @@ def test_marks_that_cannot_work_say_what_would(pytester, line, said):
     found.stdout.fnmatch_lines([f"*{said}*"])
 
 
+def test_recording_in_several_processes_is_refused(pytester):
+    pytester.makeconftest(
+        "def pytest_addoption(parser): parser.addoption('--numprocesses', type=int)"
+    )  # as xdist has it
+    for count, code in (("2", 4), ("0", 5)):
+        found = pytester.runpytest_inprocess("-p", "no:cov", "--pbsdk-record", "--numprocesses", count)
+        assert found.ret == code
+    assert "run it in one process" in pytester.runpytest_inprocess("--pbsdk-record", "--numprocesses", "2").stderr.str()
+
+
 def test_it_says_what_it_offers(pytester):
     shown = pytester.runpytest_inprocess("-p", "no:cov", "--help")
     shown.stdout.fnmatch_lines(["*--pbsdk-record*"])
