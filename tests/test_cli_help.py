@@ -64,16 +64,6 @@ def shell(line, folder, **more):
     )
 
 
-def parsed(words):
-    """Parse a command line as typer would, and call nothing."""
-    command = typer.main.get_command(app)
-    context = command.make_context("pbsdk", words[1:])
-    while getattr(command, "commands", None):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        context = command.make_context(name, rest, parent=context)
-    return context
-
-
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
 def test_every_command_says_what_it_does_and_shows_how(path):
     command = ALL[path]
@@ -87,8 +77,11 @@ def test_every_command_says_what_it_does_and_shows_how(path):
 @pytest.mark.parametrize("line", sorted(set(EXAMPLES)))
 def test_every_example_parses(line):
     words = shlex.split(line.partition(">")[0])
-    context = parsed(words)
-    assert context.command.name in [*words, "show"]  # which may be left out
+    path = max((path for path in ALL if path == tuple(words[: len(path)])), key=len)
+    if path == ("pbsdk", "audit"):  # `show` may be left out
+        ALL[*path, "show"].make_context("show", words[2:])
+    else:
+        ALL[path].make_context(path[-1], words[len(path) :])
 
 
 @pytest.fixture(scope="module")
