@@ -23,6 +23,7 @@ import os
 import zlib
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -73,8 +74,8 @@ class RecordedVocabulary(Vocabulary):
             raise NotRecorded(f"no recorded answer shows token {token}, so what it says is not known; record again")
         return self._shown[token]
 
-    @property
-    def _ids(self) -> Mapping[str, int]:
+    @cached_property
+    def _by_word(self) -> dict[str, int]:
         return {word: token for token, word in reversed(self._shown.items())}  # the first token of a word stands
 
 

@@ -95,6 +95,8 @@ def test_predictions_alone_are_small_and_enough_for_a_saved_classifier(recorded,
         assert clf.predict(NEW).tolist() == labels
         assert len(lm.vocabulary) == 1000
         assert lm.vocabulary.find("no such word") is None
+        token, word = next(iter(lm.backend.recording.words.items()))
+        assert lm.vocabulary.find(word) == token
         unseen = next(token for token in range(1000) if token not in lm.backend.recording.words)
         with pytest.raises(NotRecorded, match=f"no recorded answer shows token {unseen}"):
             lm.vocabulary[unseen]
