@@ -39,6 +39,7 @@ from pbsdk.errors import BadAnswer, InputError
 
 __all__ = [
     "Abilities",
+    "Checkup",
     "MaskDistribution",
     "MaskedLMBackend",
     "MaskedQuery",
@@ -371,6 +372,18 @@ class Abilities:
     """How many queries one call of `fill` takes at most."""
 
 
+@dataclass(frozen=True)
+class Checkup:
+    """What an adapter knows of its setting before a model is loaded or anything sent, for `pbsdk doctor`."""
+
+    facts: Mapping[str, str] = field(default_factory=dict)
+    """Such as the device, or whether a key is in the environment; never the key."""
+    folders: Mapping[str, str] = field(default_factory=dict)
+    """What it keeps on the disk, and where."""
+    problem: str = ""
+    """What keeps it from working, and the cure."""
+
+
 class MaskedLMBackend(ABC):
     """A frozen language model seen from outside.
 
@@ -401,6 +414,11 @@ class MaskedLMBackend(ABC):
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read: here a guess, for budgets before sending."""
         return 2 + len(query.text().encode()) // 3
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Say what `pbsdk doctor` should tell; loads no model and sends nothing."""
+        return Checkup()
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing
         """Give back what the backend holds."""

@@ -11,11 +11,13 @@
     │   ├── BackendUnavailable   may pass; did not run
     │   ├── BackendTimeout       may pass; may have run
     │   ├── QueryRefused         final; did not run
+    │   │   └── NotRecorded      a replay has no such answer
     │   └── BadAnswer            may pass; ran
     ├── BudgetExceeded           the budget doesn't allow it; nothing was sent
     ├── LedgerError              the run folder can't be used
     │   ├── LedgerMismatch       written by another model or a newer pbsdk
     │   └── LedgerCorrupted      its content doesn't fit its digests
+    ├── RecordingError           a recording that can't be read or written
     └── ModelFileError           a saved classifier that can't be read
 
 A `BackendError` answers the three questions that a meter must ask: may the same query pass later
@@ -44,8 +46,10 @@ __all__ = [
     "MissingExtra",
     "ModelFileError",
     "ModelUnusable",
+    "NotRecorded",
     "PbsdkError",
     "QueryRefused",
+    "RecordingError",
     "SetupError",
     "TemplateError",
     "UnknownBackend",
@@ -119,6 +123,10 @@ class QueryRefused(BackendError):
     """The model's server says no, and will say no again."""
 
 
+class NotRecorded(QueryRefused):
+    """A recording holds no such answer; nothing was asked."""
+
+
 class BadAnswer(BackendError):
     """An answer came that can't be right, and is not used."""
 
@@ -140,6 +148,10 @@ class LedgerMismatch(LedgerError):
 
 class LedgerCorrupted(LedgerError):
     """The run folder's content doesn't fit its own digests."""
+
+
+class RecordingError(PbsdkError):
+    """A recording that can't be read or written."""
 
 
 class ModelFileError(PbsdkError):

@@ -20,7 +20,7 @@ from pbsdk.errors import InputError, SetupError, UnknownBackend
 from pbsdk.metering import MeteredBackend
 from pbsdk.plugins import PluginGroup
 
-__all__ = ["AvailableBackend", "available", "connect", "open_backend"]
+__all__ = ["AvailableBackend", "available", "connect", "default_name", "find", "open_backend"]
 
 EMBEDDED = "smollm2"
 _BACKENDS = PluginGroup(
@@ -52,7 +52,7 @@ def available() -> list[AvailableBackend]:
     found = []
     for name in _BACKENDS.names():
         try:
-            adapter = _load(name)
+            adapter = find(name)
         except SetupError as error:
             found.append(AvailableBackend(name, "", str(error)))
         else:
@@ -81,7 +81,7 @@ def connect(
         options: what the backend takes, such as `model="roberta-large"`.
     """
     limits = QueryBudget.of(budget)
-    chosen = name or os.environ.get("PBSDK_BACKEND") or EMBEDDED
+    chosen = name or default_name()
     backend = open_backend(chosen, **options)
     try:
         folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
@@ -91,9 +91,14 @@ def connect(
         raise
 
 
+def default_name() -> str:
+    """Return the backend of a connection that names none: PBSDK_BACKEND, or the embedded model."""
+    return os.environ.get("PBSDK_BACKEND") or EMBEDDED
+
+
 def open_backend(name: str, **options: Any) -> MaskedLMBackend:
     """Open a backend by its name without a meter: nothing is counted, limited or remembered."""
-    adapter = _load(name)
+    adapter = find(name)
     try:
         inspect.signature(adapter).bind(**options)
     except TypeError as error:
@@ -102,7 +107,8 @@ def open_backend(name: str, **options: Any) -> MaskedLMBackend:
     return adapter(**options)
 
 
-def _load(name: str) -> type[MaskedLMBackend]:
+def find(name: str) -> type[MaskedLMBackend]:
+    """Return the adapter of a name, imported."""
     adapter = _BACKENDS.load(name)
     if not (isinstance(adapter, type) and issubclass(adapter, MaskedLMBackend)):
         raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {adapter!r}")

@@ -24,6 +24,13 @@ def test_everything_promised_is_there():
         assert getattr(pbsdk, name).__doc__
 
 
+def test_what_is_imported_late_is_listed_and_what_is_not_there_is_an_error():
+    assert set(pbsdk.__all__) <= set(dir(pbsdk))
+    assert set(pbsdk._HOMES) | {"PbsdkError", "__version__"} == set(pbsdk.__all__)
+    with pytest.raises(AttributeError, match="no attribute 'conect'"):
+        pbsdk.conect  # noqa: B018
+
+
 @pytest.mark.parametrize("name", [module.name for module in pkgutil.walk_packages(pbsdk.__path__, "pbsdk.")])
 def test_every_module_says_its_idea_and_lists_what_it_offers(name):
     module = importlib.import_module(name)

@@ -8,6 +8,7 @@ changed address never carries a provider's key somewhere else.
 
 from __future__ import annotations
 
+import os
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -16,7 +17,7 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pbsdk.errors import SetupError
 
-__all__ = ["ProviderKey", "find_key"]
+__all__ = ["ProviderKey", "describe_keys", "find_key"]
 
 ProviderKey = Literal["hf_token", "openai_api_key"]
 
@@ -44,6 +45,12 @@ def find_key(given: str | SecretStr | None, url: str, own: ProviderKey | None = 
         found: SecretStr | None = getattr(environment, own)
         return found and _checked(found, own.upper())
     return environment.pbsdk_api_key and _checked(environment.pbsdk_api_key, "PBSDK_API_KEY")
+
+
+def describe_keys(*names: str) -> dict[str, str]:
+    """Say whether keys are in the environment, for `pbsdk doctor`; never what they are."""
+    said = (f"{name} is {'set' if os.environ.get(name) else 'not set'}" for name in (*names, "PBSDK_API_KEY"))
+    return {"key": ", ".join(said)}
 
 
 def _checked(key: str | SecretStr, name: str) -> SecretStr:

@@ -108,6 +108,16 @@ def choose_device(device: str) -> torch.device:
     return chosen
 
 
+def describe_device() -> dict[str, str]:
+    """Say which device `auto` is, for `pbsdk doctor`."""
+    chosen = choose_device("auto")
+    said = f"{chosen.type}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    if chosen.type == "cuda":
+        free, memory = torch.cuda.mem_get_info()
+        said += f", {torch.cuda.get_device_name()}, {free / 1e9:.1f} of {memory / 1e9:.1f} GB free"
+    return {"device": said}
+
+
 def choose_dtype(dtype: str) -> torch.dtype:
     """Return the precision asked for; `auto` is float32, the only one that batches don't disturb."""
     known = {"auto": torch.float32, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}

@@ -15,6 +15,7 @@ from typing import Unpack
 from pydantic import SecretStr
 
 from pbsdk.backend import (
+    Checkup,
     MaskDistribution,
     MaskedLMBackend,
     MaskedQuery,
@@ -25,6 +26,7 @@ from pbsdk.backend import (
 )
 from pbsdk.errors import BackendError, BadAnswer, ModelUnusable
 from pbsdk_backends import _wire
+from pbsdk_backends._keys import describe_keys
 from pbsdk_backends._parallel import Job
 from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
 
@@ -43,6 +45,11 @@ class HttpBackend(MaskedLMBackend):
         api_key: the server's token; or set PBSDK_API_KEY.
         network: workers, time-outs and limits; see `Network`. Here 2 workers, 300 s of silence and 600 s in all.
     """
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Tell whether a key is in the environment."""
+        return Checkup(describe_keys())
 
     def __init__(
         self,

@@ -23,6 +23,7 @@ from pydantic import BaseModel, Field, RootModel, SecretStr
 
 from pbsdk.backend import (
     Abilities,
+    Checkup,
     Floats,
     MaskDistribution,
     MaskedLMBackend,
@@ -33,6 +34,7 @@ from pbsdk.backend import (
     Tokens,
 )
 from pbsdk.errors import BackendError, BadAnswer, InputError, QueryRefused
+from pbsdk_backends._keys import describe_keys
 from pbsdk_backends._parallel import Job
 from pbsdk_backends._texts import shortened
 from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
@@ -67,6 +69,11 @@ class HuggingFaceBackend(MaskedLMBackend):
         api_key: or set HF_TOKEN (for Hugging Face's own hosts) or PBSDK_API_KEY (for others).
         network: workers, time-outs and limits; see `Network`.
     """
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Tell whether a key is in the environment."""
+        return Checkup(describe_keys("HF_TOKEN"))
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from pbsdk.backend import (
     Abilities,
+    Checkup,
     Floats,
     MaskDistribution,
     MaskedLMBackend,
@@ -35,6 +36,7 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import BackendError, BadAnswer, InputError, ModelUnusable, QueryRefused
+from pbsdk_backends._keys import describe_keys
 from pbsdk_backends._parallel import Job
 from pbsdk_backends._reading import Reader, Reading, surface_words
 from pbsdk_backends._tokenizer_file import TokenizerFile
@@ -90,6 +92,11 @@ class KServeBackend(MaskedLMBackend):
         api_key: or set PBSDK_API_KEY.
         network: workers, time-outs and limits; see `Network`.
     """
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Tell whether a key is in the environment."""
+        return Checkup(describe_keys())
 
     def __init__(
         self,

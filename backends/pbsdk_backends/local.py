@@ -17,10 +17,21 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pbsdk.backend import Checkup
 from pbsdk.errors import MissingExtra
 
 try:
-    from pbsdk_backends._loading import choose_device, choose_dtype, digest_files, load, locate, weight_files
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    from pbsdk_backends._loading import (
+        choose_device,
+        choose_dtype,
+        describe_device,
+        digest_files,
+        load,
+        locate,
+        weight_files,
+    )
     from pbsdk_backends._transformers import TransformersBackend
 except ImportError as error:
     raise MissingExtra(
@@ -46,6 +57,11 @@ class LocalBackend(TransformersBackend):
     """
 
     protocol: ClassVar[str] = "local/1"
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Tell the device, and where the hub's models are kept."""
+        return Checkup(describe_device(), {"models of the Hugging Face hub": str(HF_HUB_CACHE)})
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from pydantic import BaseModel, Field, SecretStr
 
 from pbsdk.backend import (
     Abilities,
+    Checkup,
     MaskDistribution,
     MaskedLMBackend,
     MaskedQuery,
@@ -34,6 +35,7 @@ from pbsdk.backend import (
     Tokens,
 )
 from pbsdk.errors import BadAnswer, InputError, ModelUnusable, QueryRefused
+from pbsdk_backends._keys import describe_keys
 from pbsdk_backends._parallel import Job
 from pbsdk_backends._texts import shortened
 from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_json, validated
@@ -109,6 +111,11 @@ class OpenAIBackend(MaskedLMBackend):
         api_key: or set OPENAI_API_KEY (for OpenAI itself) or PBSDK_API_KEY (for others).
         network: workers, time-outs and limits; see `Network`.
     """
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Tell whether a key is in the environment."""
+        return Checkup(describe_keys("OPENAI_API_KEY"))
 
     def __init__(
         self,

@@ -12,11 +12,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import ClassVar
 
+from pbsdk.backend import Checkup
 from pbsdk.errors import MissingExtra
 
 try:
-    from pbsdk_backends._gguf import VERSION, unpacked
-    from pbsdk_backends._loading import Source, choose_device, choose_dtype, digest_files, load
+    from pbsdk_backends._gguf import VERSION, cache_folder, unpacked
+    from pbsdk_backends._loading import Source, choose_device, choose_dtype, describe_device, digest_files, load
     from pbsdk_backends._transformers import TransformersBackend
 except ImportError as error:
     raise MissingExtra(
@@ -41,6 +42,18 @@ class SmolLM2Backend(TransformersBackend):
     """
 
     protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"
+
+    @classmethod
+    def checkup(cls) -> Checkup:
+        """Tell the device, the wheel's file, and whether it was unpacked."""
+        try:
+            file = find_file()
+        except MissingExtra as error:
+            return Checkup(problem=str(error))
+        ready = sorted(cache_folder().glob(f"{file.stem.lower()}-*-v{VERSION}"))
+        unpacking = ready[0].name if ready else "not yet; the first use does it, in about a minute and 600 MB"
+        facts = {**describe_device(), "wheel": str(file), "unpacked": unpacking}
+        return Checkup(facts, {"unpacked models": str(cache_folder())})
 
     def __init__(
         self,

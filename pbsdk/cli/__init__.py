@@ -1,51 +1,137 @@
-"""The command line: `pbsdk --help` lists what it can do.
+"""The command line: `pbsdk --help` teaches what it can do.
 
-Results go to standard output, progress and complaints to standard error. A pbsdk error is one line
-and exit code 1 (3 if a budget didn't allow the work, 4 if a ledger doesn't verify); `--debug`
-shows where it came from.
+Results go to standard output, progress and complaints to standard error. A pbsdk error is one line; `--debug`, before
+or after the command, shows where it came from. What a command needs is imported when it runs, so that help and
+completion come at once.
 """
 
 from __future__ import annotations
 
 import sys
+from typing import Annotated, Any
 
 import typer
 
-from pbsdk.cli import auditing, fitting, inspecting, prompting, reproducing, serving, training
-from pbsdk.cli.common import main_options
+from pbsdk.cli import auditing, checking, fitting, inspecting, prompting, reproducing, serving, training
+from pbsdk.cli.teaching import Command, Group, new_app
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, PbsdkError
+from pbsdk.version import __version__
 
 __all__ = ["app", "main"]
 
-app = typer.Typer(
-    name="pbsdk",
-    help="Few-shot text classifiers from any language model that shows token probabilities, "
-    "with a record of every query.\n\nStart with `pbsdk demo`.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
-    pretty_exceptions_show_locals=False,  # a key may be among them
-    rich_markup_mode="markdown",
-    context_settings={"help_option_names": ["-h", "--help"]},
+_PANELS: dict[str, tuple[Any, ...]] = {
+    "Start here": (training.demo,),
+    "Train and predict": (fitting.fit, fitting.predict, inspecting.explain),
+    "Prompts": (prompting.prompts,),
+    "Budget and proof": (auditing.plan, auditing.audit, auditing.why_miss),
+    "Models and servers": (inspecting.backends, serving.serve, serving.parity, checking.record),
+    "Research": (reproducing.reproduce,),
+    "Help": (checking.doctor,),
+}
+
+
+class _InOrder(Group):
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Return the commands panel by panel; typer puts groups last."""
+        panels = list(_PANELS)
+        return sorted(
+            super().list_commands(ctx),
+            key=lambda name: panels.index(getattr(self.commands[name], "rich_help_panel", "")),
+        )
+
+
+app = new_app(
+    name="pbsdk", cls=_InOrder, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100}
 )
-app.callback()(main_options)
-training.add_to(app)
-fitting.add_to(app)
-prompting.add_to(app)
-reproducing.add_to(app)
-serving.add_to(app)
-auditing.add_to(app)
-inspecting.add_to(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def pbsdk(
+    *,
+    debug: Annotated[
+        bool, typer.Option("--debug", help="Show the traceback of an error; may also stand after the command.")
+    ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    """Few-shot text classifiers from any language model that shows token probabilities, with a record of every query.
+
+    Results go to standard output, progress and errors to standard error. Each command has examples: `pbsdk fit --help`.
+
+    Examples:
+        # Paste this. The fake model costs nothing; leave `--backend fake` out and the embedded model answers.
+        printf '%s\\n' text,label 'Charged twice,billing' 'Refund my card,billing' 'Parcel is late,shipping' \\
+            'The courier never came,shipping' > mine.csv
+        pbsdk plan mine.csv --backend fake                  # what a fit will take; nothing is sent
+        pbsdk fit mine.csv --backend fake --run runs/mine --validation-share 0 --output mine.json
+        pbsdk explain mine.json                             # the prompts, and a word for each class
+        pbsdk predict mine.json mine.csv --backend fake --run runs/mine
+        pbsdk audit runs/mine                               # what was asked, against the budget
+
+    Exit codes:
+        0    done
+        1    an error, said in a line; also parity: different, prompts check: errors, doctor: broken
+        2    the command line was not understood
+        3    the budget doesn't allow it; nothing was sent
+        4    a ledger doesn't verify
+        70   a bug in pbsdk; --debug shows where
+        130  interrupted; what was answered is kept
+    """  # noqa: D301 - shown
+    del debug, version  # main looks for --debug itself
+
+
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, rich_help_panel=_panel)
+        else:
+            app.command(cls=Command, rich_help_panel=_panel)(_command)
 
 _EXIT_CODES: tuple[tuple[type[PbsdkError], int], ...] = ((BudgetExceeded, 3), (LedgerCorrupted, 4), (PbsdkError, 1))
+_BUG, _INTERRUPTED = 70, 130
 
 
 def main() -> None:
     """Run the command line."""
-    debug = "--debug" in sys.argv
+    arguments = sys.argv[1:]
+    options = arguments[: arguments.index("--")] if "--" in arguments else arguments
+    debug = "--debug" in options
+    arguments = [word for word in options if word != "--debug"] + arguments[len(options) :]
     try:
-        app()
+        _run(arguments)
+    except KeyboardInterrupt as interrupt:
+        if debug:
+            raise
+        sys.stderr.write("\n" + "; ".join(["interrupted", *getattr(interrupt, "__notes__", [])]) + "\n")
+        sys.exit(_INTERRUPTED)
     except PbsdkError as error:
         if debug:
             raise
         sys.stderr.write(f"error: {error}\n")
         sys.exit(next(code for kind, code in _EXIT_CODES if isinstance(error, kind)))
+    except Exception as error:
+        if debug:
+            raise
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        sys.stderr.write(
+            f"error: this is a bug in pbsdk, or in a backend ({said}); the same command with --debug shows where\n"
+        )
+        sys.exit(_BUG)
+
+
+def _run(arguments: list[str]) -> None:
+    """Let typer run the command; an interrupt comes out as one, with what was said about it."""
+    try:
+        app(arguments, prog_name="pbsdk")
+    except SystemExit as ended:
+        cause = ended.__context__.__cause__ if ended.__context__ else None
+        if isinstance(cause, KeyboardInterrupt):
+            raise cause from None
+        raise

@@ -7,36 +7,34 @@ commands is a run folder. A folder called `diff` is written `./diff`.
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
-from typer.core import TyperGroup
 
-from pbsdk.audit import AuditReport
-from pbsdk.budget import QueryBudget
-from pbsdk.certificate import Certificate
-from pbsdk.classifier import PromptBoostingClassifier
-from pbsdk.cli.common import AsJson, Backend, Budget, Options, PairColumn, TextColumn, plainly, read_options, show
+from pbsdk.cli.common import (
+    AsJson,
+    Backend,
+    Budget,
+    Options,
+    PairColumn,
+    Prompts,
+    TextColumn,
+    plainly,
+    read_options,
+    show,
+)
 from pbsdk.cli.common import Run as RunOption
-from pbsdk.comparing import AuditDiff
+from pbsdk.cli.teaching import Command, Group, fancy, new_app
 from pbsdk.errors import InputError
-from pbsdk.ledger import verify_run
-from pbsdk.loading import load_table
-from pbsdk.misses import why_miss
-from pbsdk.planning import plan_classifier
-from pbsdk.reading import LedgerReader
-from pbsdk.registry import connect
 
-__all__ = ["add_to"]
+__all__ = ["audit", "plan", "why_miss"]
 
 Run = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 
 
-class _RunGroup(TyperGroup):
+class _RunGroup(Group):
     """A group whose bare argument is a run folder, for the command `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -45,18 +43,23 @@ class _RunGroup(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-group = typer.Typer(cls=_RunGroup, no_args_is_help=True, rich_markup_mode="markdown")
+audit = new_app(name="audit", cls=_RunGroup)
 
 
-@group.callback()
-def audit() -> None:
-    """Show what a run asked, against its budget: `pbsdk audit RUN`.
+@audit.callback()
+def _about() -> None:
+    """Show what a run asked, against its budget: `pbsdk audit RUN`; verify it, compare two, certify.
 
     The folder may be in use. `--html FILE` writes a page for whoever pays the bill.
+
+    Examples:
+        pbsdk audit runs/tickets
+        pbsdk audit runs/tickets --html report.html
+        pbsdk audit verify runs/tickets
     """
 
 
-@group.command("show")
+@audit.command("show", cls=Command)
 def show_report(
     run: Run,
     *,
@@ -66,27 +69,42 @@ def show_report(
     markdown: AsMarkdown = False,
     as_json: AsJson = False,
 ) -> None:
-    """The report; the word `show` may be left out."""
+    """The report; the word `show` may be left out.
+
+    Examples:
+        pbsdk audit show runs/tickets --markdown
+        pbsdk audit runs/tickets --json
+    """
+    from pbsdk.audit import AuditReport
+
     report = AuditReport.read(run)
     if html is not None:
         _writing(html, report.to_html())
         typer.echo(f"{html}: {report.verdict}", err=True)
         if not (markdown or as_json):
             return
-    if not as_json and not markdown and sys.stdout.isatty():
-        Console().print(report)
+    if not as_json and not markdown and fancy():
+        from rich.console import Console
+
+        Console(force_terminal=True).print(report)
         return
     show(report.to_markdown() if markdown else report, report.to_dict(), as_json=as_json)
 
 
-@group.command()
+@audit.command(cls=Command)
 def diff(a: Run, b: Run, *, markdown: AsMarkdown = False, as_json: AsJson = False) -> None:
-    """Show two runs side by side: local against remote, before against after."""
+    """Show two runs side by side: local against remote, before against after.
+
+    Examples:
+        pbsdk audit diff runs/tickets runs/other
+    """
+    from pbsdk.comparing import AuditDiff
+
     found = AuditDiff.read(a, b)
     show(found.to_markdown() if markdown else found, found.to_dict(), as_json=as_json)
 
 
-@group.command()
+@audit.command(cls=Command)
 def verify(
     run: Run,
     *,
@@ -95,17 +113,34 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't fit."""
+    """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't fit.
+
+    Examples:
+        pbsdk audit verify runs/tickets
+        pbsdk audit verify runs/tickets --certificate certificate.json
+
+    Exit codes:
+        4    it doesn't verify
+    """
+    from pbsdk.certificate import Certificate
+    from pbsdk.ledger import verify_run
+
     checked = verify_run(run) if certificate is None else Certificate.load(certificate).check(run)
     text = f"{checked}" + ("" if certificate is None else "; the certificate fits")
     show(text, checked.to_dict(), as_json=as_json)
 
 
-@group.command()
+@audit.command(cls=Command)
 def certify(
     run: Run, file: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default=False)] = None
 ) -> None:
-    """Verify a run and print, or write, its certificate: the head of the chain and the counts."""
+    """Verify a run and print, or write, its certificate: the head of the chain and the counts.
+
+    Examples:
+        pbsdk audit certify runs/tickets certificate.json
+    """
+    from pbsdk.certificate import Certificate
+
     certificate = Certificate.of(run)
     if file is None:
         typer.echo(certificate.to_json(), nl=False)
@@ -113,9 +148,15 @@ def certify(
         _writing(file, certificate.to_json())
 
 
-@group.command()
+@audit.command(cls=Command)
 def export(run: Run, file: Annotated[Path, typer.Argument(help="Where to write it.", show_default=False)]) -> None:
-    """Write the records as JSON lines; `docs/verify_ledger.py` recounts them without pbsdk."""
+    """Write the records as JSON lines; `docs/verify_ledger.py` recounts them without pbsdk.
+
+    Examples:
+        pbsdk audit export runs/tickets ledger.jsonl
+    """
+    from pbsdk.reading import LedgerReader
+
     with LedgerReader(run) as reader:
         try:
             reader.export(file)
@@ -123,13 +164,19 @@ def export(run: Run, file: Annotated[Path, typer.Argument(help="Where to write i
             raise InputError(f"{file} can't be written: {error.strerror}") from error
 
 
-@group.command()
+@audit.command(cls=Command)
 def schema() -> None:
-    """Print the JSON schema of the report's JSON form."""
+    """Print the JSON schema of the report's JSON form.
+
+    Examples:
+        pbsdk audit schema > audit.schema.json
+    """
+    from pbsdk.audit import AuditReport
+
     typer.echo(json.dumps(AuditReport.model_json_schema(), indent=2))
 
 
-def why_miss_command(
+def why_miss(
     run: Run,
     *,
     against: Annotated[
@@ -137,8 +184,15 @@ def why_miss_command(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which part of the key kept queries from being recalled."""
-    report = why_miss(run, against)
+    """Say which part of the key kept queries from being recalled.
+
+    Examples:
+        pbsdk why-miss runs/tickets
+        pbsdk why-miss runs/tickets --against runs/other
+    """
+    from pbsdk.misses import why_miss as explain
+
+    report = explain(run, against)
     show(report, report.to_dict(), as_json=as_json)
 
 
@@ -152,7 +206,7 @@ def plan(
     model: Annotated[
         Path | None, typer.Option(help="A saved classifier; then only a prediction is planned.", show_default=False)
     ] = None,
-    prompts: Annotated[str, typer.Option(help="A pool's name or file.")] = "topic",
+    prompts: Prompts = "topic",
     n_prompts: Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False)] = None,
     backend: Backend = None,
     option: Options = None,
@@ -168,7 +222,22 @@ def plan(
     pair_column: PairColumn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a fit and a prediction will take, and whether the budget allows it; nothing is sent."""
+    """Say what a fit and a prediction will take, and whether the budget allows it; nothing is sent.
+
+    Examples:
+        pbsdk plan tickets.csv --validation dev.csv --predict new.csv
+        pbsdk plan tickets.csv --price-per-1k-tokens 0.02 --money 5
+        pbsdk plan --model model.json --predict new.csv --run runs/tickets
+
+    Exit codes:
+        3    the budget doesn't allow it
+    """
+    from pbsdk.budget import QueryBudget
+    from pbsdk.classifier import PromptBoostingClassifier
+    from pbsdk.loading import load_table
+    from pbsdk.planning import plan_classifier
+    from pbsdk.registry import connect
+
     limits = QueryBudget(
         passes=budget,
         predict=budget,
@@ -204,10 +273,3 @@ def _writing(file: Path, text: str) -> None:
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise InputError(f"{file} can't be written: {error.strerror}") from error
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(group, name="audit")
-    app.command()(plan)
-    app.command("why-miss")(why_miss_command)

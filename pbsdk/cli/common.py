@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,8 +16,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from pbsdk.cli import completing
 from pbsdk.errors import BudgetExceeded, InputError
-from pbsdk.version import __version__
 
 __all__ = [
     "AsJson",
@@ -29,10 +28,11 @@ __all__ = [
     "Markers",
     "Options",
     "PairColumn",
+    "Progress",
+    "Prompts",
     "Run",
     "Split",
     "TextColumn",
-    "main_options",
     "plainly",
     "read_options",
     "room_for",
@@ -42,7 +42,11 @@ __all__ = [
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[
     str | None,
-    typer.Option(help="A backend's name, as for connect(); the embedded model if left out.", show_default=False),
+    typer.Option(
+        help="A backend's name, as for connect(); the embedded model if left out.",
+        show_default=False,
+        autocompletion=completing.backend_names,
+    ),
 ]
 Options = Annotated[
     list[str] | None,
@@ -53,6 +57,12 @@ Run = Annotated[
     typer.Option(help="The folder that records every query; one under runs/ if left out.", show_default=False),
 ]
 Budget = Annotated[int, typer.Option(min=0, help="How many passes an example may have.")]
+Prompts = Annotated[
+    str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.", autocompletion=completing.pools)
+]
+Progress = Annotated[
+    bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
+]
 TextColumn = Annotated[
     str | None, typer.Option(help="The column of texts; found by its name if that is usual.", show_default=False)
 ]
@@ -79,23 +89,6 @@ _CURES = (
     (re.compile(r"connect\(\.\.\., budget=QueryBudget\((?:passes|predict)=(\d+)\)\)"), r"--budget \1"),
     (re.compile(r"label_words=\{.*\}"), "--label-words LABEL=WORD,..."),
 )
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(__version__)
-        raise typer.Exit
-
-
-def main_options(
-    *,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks.")] = False,
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
-    ] = False,
-) -> None:
-    """Options that stand before any command; `main` looks for --debug itself."""
-    del debug, version
 
 
 def show(text: object, data: Any, *, as_json: bool) -> None:
@@ -141,12 +134,9 @@ def plainly() -> Iterator[None]:
             for python, option in _CURES:
                 said = python.sub(option, said)
             raise type(error)(said) from error
-        except KeyboardInterrupt:
-            if "--debug" in sys.argv:
-                raise
-            # typer would end the program without a word
-            typer.echo("\ninterrupted; what was answered is kept, and the same command goes on from there", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as interrupt:
+            interrupt.add_note("what was answered is kept, and the same command goes on from there")
+            raise
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> None:

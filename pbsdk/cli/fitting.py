@@ -13,12 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
-from pbsdk.audit import AuditReport
-from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.cli.common import (
     AsJson,
     Backend,
@@ -28,6 +26,8 @@ from pbsdk.cli.common import (
     Markers,
     Options,
     PairColumn,
+    Progress,
+    Prompts,
     Run,
     Split,
     TextColumn,
@@ -36,24 +36,17 @@ from pbsdk.cli.common import (
     room_for,
     show,
 )
-from pbsdk.ensemble import SavedEnsemble
 from pbsdk.errors import InputError
-from pbsdk.examples import read_examples
-from pbsdk.loading import LabelledTexts, load_table
-from pbsdk.progress import progress_bar
-from pbsdk.registry import connect
-from pbsdk.reuse import warn_of_reuse
-from pbsdk.sampling import held_out
-from pbsdk.templates import choosers
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from pbsdk.audit import AuditReport
+    from pbsdk.classifier import PromptBoostingClassifier
+    from pbsdk.loading import LabelledTexts
+
+__all__ = ["fit", "predict"]
 
 SHARE = 0.2
 """How much of the data is held out for validation unless told otherwise."""
-
-Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
-]
 
 
 def fit(
@@ -79,7 +72,7 @@ def fit(
     split: Split = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
-    prompts: Annotated[str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.")] = "topic",
+    prompts: Prompts = "topic",
     n_prompts: Annotated[
         int | None, typer.Option(help="Use only the first so many prompts.", show_default=False)
     ] = None,
@@ -97,7 +90,20 @@ def fit(
     """Fit a classifier to labelled texts, save it, and show what it learned and what it cost.
 
     After Ctrl-C the same command goes on from where it was.
+
+    Examples:
+        pbsdk fit tickets.csv                               # columns found by name; a fifth held out
+        pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
+        pbsdk fit tickets.csv --text-column text --label-column label --json
     """
+    from pbsdk.classifier import PromptBoostingClassifier
+    from pbsdk.ensemble import SavedEnsemble
+    from pbsdk.examples import read_examples
+    from pbsdk.loading import load_table
+    from pbsdk.registry import connect
+    from pbsdk.reuse import warn_of_reuse
+    from pbsdk.templates import choosers
+
     with plainly():
         options = read_options(option)
         loading: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter, "split": split, "missing": missing}
@@ -143,6 +149,8 @@ def _divided(
     whole: LabelledTexts, given: LabelledTexts | None, share: float | None, seed: int
 ) -> tuple[LabelledTexts, LabelledTexts | None]:
     """Return what to train on and what to validate on."""
+    from pbsdk.sampling import held_out
+
     if given is not None or share == 0:
         return whole, given
     part = SHARE if share is None else share
@@ -205,7 +213,16 @@ def predict(
 
     A line a text, in the order of DATA; rows count from 1. After Ctrl-C the same command goes on: it asks
     only for what is missing. With --output a summary is printed, else it goes to standard error.
+
+    Examples:
+        pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
+        pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
     """
+    from pbsdk.classifier import PromptBoostingClassifier
+    from pbsdk.ensemble import SavedEnsemble
+    from pbsdk.loading import load_table
+    from pbsdk.registry import connect
+
     with plainly():
         options = read_options(option)
         saved = SavedEnsemble.load(model)
@@ -251,6 +268,8 @@ def predict(
 
 def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
     """Yield a row a text as its answers come; the budget is asked for all of them before the first."""
+    from pbsdk.progress import progress_bar
+
     queries, tokens = clf.predict_queries(texts.examples)
     answers = progress_bar(
         clf.backend.stream(queries, tokens), total=len(queries), what="predicting", show=clf.progress
@@ -307,9 +326,3 @@ def _write_json(file: TextIO, row: dict[str, Any]) -> None:
 
 def _sends(report: AuditReport) -> int:
     return sum(phase.attempts for phase in report.phases)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (fit, predict):
-        app.command()(command)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.backend import Abilities
+from pbsdk.cli import completing
 from pbsdk.cli.common import (
     AsJson,
     Backend,
@@ -27,28 +27,43 @@ from pbsdk.cli.common import (
     room_for,
     show,
 )
-from pbsdk.continuation import CausalWriter
+from pbsdk.cli.teaching import Command, new_app
 from pbsdk.errors import InputError, TemplateError
-from pbsdk.generation import PromptWriter, distinct, generate_pool, open_writer, write_pool
-from pbsdk.loading import load_table
-from pbsdk.refinement import METHODS, passes_needed
-from pbsdk.refinement import refine as choose
-from pbsdk.registry import connect
-from pbsdk.templates import PromptPool, Template, fit_templates, load_pool, pool_names
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from pbsdk.generation import PromptWriter
+    from pbsdk.templates import PromptPool, Template
 
-group = typer.Typer(
-    no_args_is_help=True, rich_markup_mode="markdown", help="List, show, check, write and choose prompts."
-)
+__all__ = ["prompts"]
 
-Pool = Annotated[str, typer.Argument(help="A pool's name or JSON file.", show_default=False)]
+prompts = new_app(name="prompts")
+
+Pool = Annotated[
+    str,
+    typer.Argument(help="A pool's name or JSON file.", show_default=False, autocompletion=completing.pools),
+]
 Causal = Annotated[bool, typer.Option("--causal", help="As a causal model reads them: the mask comes last.")]
 
 
-@group.command("list")
+@prompts.callback()
+def _about() -> None:
+    """List, show, check, write and choose prompts.
+
+    Examples:
+        pbsdk prompts list
+        pbsdk prompts show topic
+    """
+
+
+@prompts.command("list", cls=Command)
 def list_pools(*, as_json: AsJson = False) -> None:
-    """List the pools that come with pbsdk; each name can stand for `--prompts`."""
+    """List the pools that come with pbsdk; each name can stand for `--prompts`.
+
+    Examples:
+        pbsdk prompts list
+    """
+    from pbsdk.templates import Template, load_pool, pool_names
+
     rows = []
     for name in pool_names():
         pool = load_pool(name)
@@ -57,18 +72,34 @@ def list_pools(*, as_json: AsJson = False) -> None:
     show("\n".join(f"{row['name']:<15}{row['texts']:<8}{row['about']}" for row in rows), rows, as_json=as_json)
 
 
-@group.command("show")
+@prompts.command("show", cls=Command)
 def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
-    """Show the prompts of a pool, one a line; a line break within a prompt is shown as \\n."""  # noqa: D301 - shown
+    """Show the prompts of a pool, one a line; a line break within a prompt is shown as \\n.
+
+    Examples:
+        pbsdk prompts show topic
+        pbsdk prompts show topic --causal
+    """  # noqa: D301 - shown
+    from pbsdk.templates import load_pool
+
     with plainly():
         pool = load_pool(name)
     text = "\n".join(prompt.replace("\n", "\\n") for prompt in _prompts(pool, causal=causal))
     show(text, pool.model_dump(exclude_none=True), as_json=as_json)
 
 
-@group.command()
+@prompts.command(cls=Command)
 def check(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
-    """Check a pool before a model is asked: what can't work is an error, and what is a waste is noted."""
+    """Check a pool before a model is asked: what can't work is an error, and what is a waste is noted.
+
+    Examples:
+        pbsdk prompts check prompts.json --causal
+
+    Exit codes:
+        1    a prompt can't work
+    """
+    from pbsdk.templates import load_pool
+
     with plainly():
         pool = load_pool(name)
     errors, notes, usable = _checked(_prompts(pool, causal=causal), causal=causal)
@@ -86,6 +117,10 @@ def _prompts(pool: PromptPool, *, causal: bool) -> list[str]:
 
 def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[str], int]:
     """Return errors, notes, and how many prompts can be used."""
+    from pbsdk.backend import Abilities
+    from pbsdk.generation import distinct
+    from pbsdk.templates import Template, fit_templates
+
     errors: list[str] = []
     templates: list[Template] = []
     if not prompts:
@@ -117,7 +152,7 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
     return errors, notes, len(usable)
 
 
-@group.command()
+@prompts.command(cls=Command)
 def generate(
     data: Annotated[
         str, typer.Argument(help="The few-shot training set: CSV, TSV, JSON lines, Parquet.", show_default=False)
@@ -152,7 +187,16 @@ def generate(
 
     With `causal`, --backend, --option and --run say which model writes, and its passes are counted in the
     phase `generate`. With `t5`, --option is the writer's: `-o model=google/t5-v1_1-large`.
+
+    Examples:
+        pbsdk prompts generate tickets.csv --per-class 4 --count 3 --beam 4 --max-tokens 3 --budget 500
+        pbsdk prompts generate tickets.csv --method t5 -o model=google/t5-v1_1-large --output prompts.json
     """
+    from pbsdk.continuation import CausalWriter
+    from pbsdk.generation import generate_pool, open_writer, write_pool
+    from pbsdk.loading import load_table
+    from pbsdk.registry import connect
+
     with plainly():
         options = read_options(option)
         if method == "t5" and (backend is not None or run is not None):
@@ -195,7 +239,7 @@ def generate(
     show(text, pool.model_dump(exclude_none=True), as_json=as_json)
 
 
-@group.command()
+@prompts.command(cls=Command)
 def refine(
     pool: Pool,
     data: Annotated[
@@ -226,7 +270,17 @@ def refine(
 
     The passes that each method needs are shown first; --budget must allow one example as many passes as there
     are prompts, or nothing is sent.
+
+    Examples:
+        pbsdk prompts refine topic tickets.csv --validation dev.csv --keep 3 --run runs/refining --output refined.json
     """
+    from pbsdk.generation import write_pool
+    from pbsdk.loading import load_table
+    from pbsdk.refinement import METHODS, passes_needed
+    from pbsdk.refinement import refine as choose
+    from pbsdk.registry import connect
+    from pbsdk.templates import fit_templates, load_pool
+
     with plainly():
         options = read_options(option)
         loading: dict[str, Any] = {"text": text_column, "pair": pair_column, "label": label_column}
@@ -272,8 +326,3 @@ def _words(given: str, classes: Sequence[Any]) -> dict[Any, str]:
             )
         words[by_name[name]] = word
     return words
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.add_typer(group, name="prompts")

@@ -1,49 +1,66 @@
-"""The researcher's command: reproduce the paper's tables on any model."""
+"""The researcher's command: the paper's tables on any model."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.backend import MaskedLMBackend
-from pbsdk.cli.common import AsJson, Options, plainly, read_options, show
+from pbsdk.cli import completing
+from pbsdk.cli.common import AsJson, Options, Progress, plainly, read_options, show
 from pbsdk.errors import BudgetExceeded, InputError, MissingExtra, UnknownBackend
-from pbsdk.generation import open_writer
-from pbsdk.methods import DEFAULT_METHODS, METHODS
-from pbsdk.registry import EMBEDDED, open_backend
-from pbsdk.reproduction import Reproduction, Settings
-from pbsdk.results import Cell, Results
-from pbsdk.sampling import SEEDS
+from pbsdk.paper import ROWS
 
-__all__ = ["add_to"]
+if TYPE_CHECKING:
+    from pbsdk.backend import MaskedLMBackend
+    from pbsdk.results import Results
+
+__all__ = ["reproduce"]
 
 
 def reproduce(
     *,
     datasets: Annotated[
-        str, typer.Option(help="Data sets, such as sst2,trec; from PBSDK_DATA or the `datasets` library.")
-    ] = "sst2,trec",
-    methods: Annotated[str, typer.Option(help=f"Rows of the paper, of: {', '.join(METHODS)}; or all.")] = ",".join(
-        DEFAULT_METHODS
-    ),
-    seeds: Annotated[str, typer.Option(help="The draws.")] = ",".join(map(str, SEEDS)),
+        str,
+        typer.Option(
+            help="Data sets, such as sst2,trec; from PBSDK_DATA or the `datasets` library.",
+            autocompletion=completing.data_sets,
+        ),
+    ],
+    methods: Annotated[
+        str | None,
+        typer.Option(
+            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes an example if left out.",
+            show_default=False,
+            autocompletion=completing.methods,
+        ),
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(help="The draws; the five published ones if left out.", show_default=False)
+    ] = None,
     prompts: Annotated[
-        str, typer.Option(help="Sets of prompts: paper, own, generated; or pools by name or file.")
+        str,
+        typer.Option(
+            help="Sets of prompts: paper, own, generated; or pools by name or file.", autocompletion=completing.pools
+        ),
     ] = "paper",
     model: Annotated[
-        str, typer.Option(help="A backend's name, or a Hugging Face model's name or folder, such as roberta-large.")
-    ] = EMBEDDED,
+        str | None,
+        typer.Option(
+            help="A backend's name, or a Hugging Face model's name or folder; the embedded model if left out.",
+            show_default=False,
+            autocompletion=completing.backend_names,
+        ),
+    ] = None,
     option: Options = None,
     test_rows: Annotated[
         int | None, typer.Option(help="How many test rows, drawn at random; all if left out.", show_default=False)
     ] = None,
     rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
     on_perfect: Annotated[
-        Literal["best", "vote"],
-        typer.Option(help="What to do when a learner makes no error; the paper takes the best."),
+        Literal["best", "vote"], typer.Option(help="What to do when a learner makes no error; the paper takes the best.")
     ] = "best",
     style: Annotated[
         Literal["auto", "paper", "plain"], typer.Option(help="How texts and prompts are joined.")
@@ -59,27 +76,34 @@ def reproduce(
     folder: Annotated[Path, typer.Option(help="Where answers, cells and tables are kept.")] = Path("runs/reproduce"),
     budget: Annotated[
         int | None,
-        typer.Option(
-            help="How many passes an example may have; what the methods need if left out.", show_default=False
-        ),
+        typer.Option(help="How many passes an example may have; what is needed if left out.", show_default=False),
     ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Say what is left to ask, and stop.")] = False,
-    progress: Annotated[
-        bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
-    ] = None,
+    progress: Progress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Reproduce the paper's tables: mean and deviation over draws, beside its figures.
+    """Reproduce the paper's tables on any model, and show its figures beside the paper's.
 
     All methods share the answers, so together they cost the passes of the largest. After Ctrl-C the same
     command goes on from where it was, and a method that is added later asks for nothing new. The folder gets
     results.md, results.json and, where methods differ in training size or number of prompts, results.png.
+
+    Examples:
+        pbsdk reproduce --datasets sst2,trec --seeds 13,21,42 --test-rows 500
+        pbsdk reproduce --datasets sst2 --methods all --plan         # what that would take; nothing is sent
+        pbsdk reproduce --datasets rte --model roberta-large -o device=cuda --prompts paper,own
     """
+    from pbsdk.generation import open_writer
+    from pbsdk.methods import DEFAULT_METHODS, METHODS
+    from pbsdk.reproduction import Reproduction, Settings
+    from pbsdk.results import Results
+    from pbsdk.sampling import SEEDS
+
     with plainly():
         settings = Settings(
             datasets=_names(datasets),
-            methods=tuple(METHODS) if methods == "all" else _names(methods),
-            seeds=_seeds(seeds),
+            methods=DEFAULT_METHODS if methods is None else tuple(METHODS) if methods == "all" else _names(methods),
+            seeds=SEEDS if seeds is None else _seeds(seeds),
             prompts=_names(prompts),
             test_rows=test_rows,
             rounds=rounds,
@@ -96,7 +120,7 @@ def reproduce(
             typer.echo(f"{work.plan}\n", err=True)
             if not work.plan.allowed:
                 raise BudgetExceeded(work.plan.verdict)
-            cells: list[Cell] = []
+            cells = []
             for cell in work.cells():
                 said = f"{cell.dataset} {cell.seed} {cell.prompts}: {cell.method} {cell.measure} {cell.score:.1%}"
                 typer.echo(said, err=True)
@@ -120,10 +144,12 @@ def _write(results: Results, folder: Path) -> list[Path]:
     return [tables, data, *([picture] if drawn else [])]
 
 
-def _open(model: str, options: dict[str, Any]) -> MaskedLMBackend:
+def _open(model: str | None, options: dict[str, Any]) -> MaskedLMBackend:
     """Open a backend by its name, or else a local model by its own."""
+    from pbsdk.registry import default_name, open_backend
+
     try:
-        return open_backend(model, **options)
+        return open_backend(model or default_name(), **options)
     except UnknownBackend:
         return open_backend("local", model=model, **options)
 
@@ -137,8 +163,3 @@ def _seeds(given: str) -> tuple[int, ...]:
         return tuple(map(int, _names(given)))
     except ValueError as error:
         raise InputError(f"seeds are whole numbers, such as 13,21; not {given!r}") from error
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command()(reproduce)

@@ -7,20 +7,20 @@ from typing import Annotated
 
 import typer
 
+from pbsdk.cli import completing
 from pbsdk.cli.common import AsJson, Options, read_options, show
-from pbsdk.datasets import load_tickets
 from pbsdk.errors import InputError
-from pbsdk.parity import parity as compare
 from pbsdk.plugins import PluginGroup
-from pbsdk.registry import open_backend
 
-__all__ = ["add_to"]
+__all__ = ["parity", "serve"]
 
 _SERVERS = PluginGroup("pbsdk.servers", "server", {"http": "serve"})
 
 
 def serve(
-    backend: Annotated[str, typer.Argument(help="A backend's name, as for connect().")] = "smollm2",
+    backend: Annotated[
+        str, typer.Argument(help="A backend's name, as for connect().", autocompletion=completing.backend_names)
+    ] = "smollm2",
     *,
     option: Options = None,
     host: Annotated[str, typer.Option(help="The address to listen on; a public one needs a token.")] = "127.0.0.1",
@@ -35,7 +35,13 @@ def serve(
     """Serve a backend over HTTP: pbsdk's own protocol, Hugging Face fill-mask, and Open Inference v2.
 
     In another terminal, or on another machine: `connect("http", url="http://127.0.0.1:8000")`.
+
+    Examples:
+        pbsdk serve smollm2
+        pbsdk serve local -o model=roberta-large --port 8001
     """
+    from pbsdk.registry import open_backend
+
     server = _SERVERS.load("http")
     with open_backend(backend, **read_options(option)) as model:
 
@@ -48,8 +54,12 @@ def serve(
 
 
 def parity(
-    first: Annotated[str, typer.Argument(help="A backend's name.", show_default=False)],
-    second: Annotated[str, typer.Argument(help="Another's.", show_default=False)],
+    first: Annotated[
+        str, typer.Argument(help="A backend's name.", show_default=False, autocompletion=completing.backend_names)
+    ],
+    second: Annotated[
+        str, typer.Argument(help="Another's.", show_default=False, autocompletion=completing.backend_names)
+    ],
     *,
     first_option: Annotated[
         list[str] | None, typer.Option("--a", help="An option of the first: `--a model=...`.")
@@ -65,7 +75,15 @@ def parity(
     """Compare two backends on a few texts, before any money goes into training.
 
     Shows differences in log-probability, the likeliest words, and a verdict. A handful of passes on each.
+
+    Examples:
+        pbsdk parity smollm2 http --b url=http://127.0.0.1:8000
+        pbsdk parity fake fake --b seed=1                   # exit code 1: different
     """
+    from pbsdk.datasets import load_tickets
+    from pbsdk.parity import parity as compare
+    from pbsdk.registry import open_backend
+
     lines = load_tickets().test.texts[:8]
     if texts is not None:
         try:
@@ -80,9 +98,3 @@ def parity(
     show(report, report.to_dict(), as_json=as_json)
     if report.verdict == "different":
         raise typer.Exit(1)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    for command in (serve, parity):
-        app.command()(command)

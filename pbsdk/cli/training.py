@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 
 from pbsdk.cli.common import AsJson, plainly, show
-from pbsdk.demo import run_demo
 
-__all__ = ["add_to"]
+__all__ = ["demo"]
 
 
 def demo(
@@ -21,12 +20,13 @@ def demo(
     """Train a support-ticket classifier on the embedded model, and show what it cost.
 
     The first time takes a few minutes; a second run asks nothing and takes seconds.
+
+    Examples:
+        pbsdk demo
+        pbsdk demo --folder runs/another --json
     """
+    from pbsdk.demo import run_demo
+
     with plainly():
         result = run_demo(folder)
     show(result, result.to_dict(), as_json=as_json)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command()(demo)

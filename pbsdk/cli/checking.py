@@ -1,0 +1,138 @@
+"""Commands about what works here: doctor, and record for tests elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from pbsdk.cli import completing
+from pbsdk.cli.common import AsJson, Backend, Options, plainly, read_options, room_for, show
+from pbsdk.errors import InputError
+
+__all__ = ["doctor", "record"]
+
+
+def doctor(
+    *,
+    run: Annotated[Path, typer.Option(help="Where run folders are, or will be, kept.")] = Path("runs"),
+    connect: Annotated[
+        str | None,
+        typer.Option(
+            help="Also open this backend and ask it one question: a pass, outside any budget.",
+            show_default=False,
+            autocompletion=completing.backend_names,
+        ),
+    ] = None,
+    option: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what is installed, which device and backends work, and what lies on the disk.
+
+    Nothing is sent unless --connect says so, and no key is ever shown.
+
+    Examples:
+        pbsdk doctor
+        pbsdk doctor --json
+        pbsdk doctor --connect openai -o model=gpt-4o-mini
+        pbsdk doctor --connect fake
+
+    Exit codes:
+        0    pbsdk works, even if some backends lack their packages
+        1    the core is broken, or the backend of --connect didn't answer
+    """
+    from pbsdk.doctor import report
+
+    options = read_options(option)
+    if options and connect is None:
+        raise InputError("--option is for the backend of --connect; name one")
+    if sys.stderr.isatty():
+        typer.echo("trying the core and each backend; torch takes some seconds", err=True)
+    health = report(run)
+    found = health.to_dict()
+    asked = None
+    if connect is not None and health.usable:
+        asked = _asked(connect, options)
+        found["asked"] = asked
+    show(health if asked is None else f"{health}\n\n{_said(asked)}", found, as_json=as_json)
+    if not health.usable or (asked is not None and asked["problem"]):
+        raise typer.Exit(1)
+
+
+def _asked(name: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Open a backend, ask it one question, and return what came."""
+    import time
+
+    from pbsdk.backend import MaskedQuery, Part, Phase
+    from pbsdk.errors import PbsdkError
+    from pbsdk.registry import open_backend
+
+    query = MaskedQuery((Part("prompt", "The capital of France is "), Part("mask")), "doctor", "doctor", Phase.PROBE)
+    try:
+        with open_backend(name, **options) as model:
+            began = time.monotonic()
+            (answer,) = model.fill([query])
+            best = int(answer.codes.argmin())
+            token = best if answer.tokens is None else int(answer.tokens[best])
+            return {
+                "backend": name,
+                "model": model.identity.name,
+                "question": query.text(),
+                "word": model.vocabulary[token],
+                "seconds": round(time.monotonic() - began, 3),
+                "problem": "",
+            }
+    except PbsdkError as error:
+        return {"backend": name, "problem": " ".join(str(error).split())}
+
+
+def _said(asked: dict[str, Any]) -> str:
+    if asked["problem"]:
+        return f"{asked['backend']} didn't answer: {asked['problem']}"
+    return (
+        f"{asked['backend']} answered for {asked['model']} in {asked['seconds']:.2f} s: "
+        f"{asked['question']!r} goes on with {asked['word']!r}"
+    )
+
+
+def record(
+    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="The recording to write, such as answers.pbrec.", show_default=False)],
+    *,
+    phase: Annotated[
+        list[str] | None,
+        typer.Option(help="Only answers of this phase, such as predict; may be repeated.", show_default=False),
+    ] = None,
+    backend: Backend = None,
+    option: Options = None,
+    as_json: AsJson = False,
+) -> None:
+    """Save a run's answers to a file that tests replay without the model; nothing is asked.
+
+    The run's own backend is opened for its vocabulary. Whole answers, as training needs them, take about 85 KB
+    each for 49,152 tokens; predictions about a hundred bytes. Replay with `connect("replay", file=...)`.
+
+    Examples:
+        pbsdk record runs/tickets answers.pbrec
+        pbsdk record runs/tickets predictions.pbrec --phase predict
+        pbsdk predict model.json new.csv --backend replay -o file=predictions.pbrec --run runs/replayed
+    """
+    from pbsdk.recording import Recording
+    from pbsdk.registry import default_name, open_backend
+
+    with plainly():
+        options = read_options(option)
+        room_for(file)
+        with open_backend(backend or default_name(), **options) as model:
+            recording = Recording.of_run(run, model, phase)
+        recording.save(file)
+    result = {
+        "saved": str(file),
+        "model": recording.identity.name,
+        "answers": len(recording.answers),
+        "bytes": file.stat().st_size,
+    }
+    said = f"{result['answers']} answers of {result['model']} in {file}, {result['bytes']:,} bytes"
+    show(f'{said} (use it: connect("replay", file="{file}"))', result, as_json=as_json)

@@ -1,0 +1,46 @@
+"""What the shell can complete: names of backends, pools (and files beside them), data sets and methods.
+
+Nothing that takes long is imported: somebody waits for every key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pbsdk.paper import ROWS, TITLES
+from pbsdk.plugins import PluginGroup
+
+__all__ = ["backend_names", "data_sets", "methods", "pools"]
+
+
+def backend_names(incomplete: str) -> list[str]:
+    """Return the registered backends."""
+    return [name for name in PluginGroup("pbsdk.backends", "backend").names() if name.startswith(incomplete)]
+
+
+def pools(incomplete: str) -> list[str]:
+    """Return the pools that ship, and JSON files and folders on the way to one."""
+    from pbsdk.templates import pool_names
+
+    folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    files = [
+        f"{entry}/" if entry.is_dir() else str(entry) for entry in found if entry.is_dir() or entry.suffix == ".json"
+    ]
+    return [name for name in (*pool_names(), *files) if name.startswith(incomplete)]
+
+
+def data_sets(incomplete: str) -> list[str]:
+    """Return a list of the paper's data sets with one more at its end."""
+    return _one_more(incomplete, TITLES)
+
+
+def methods(incomplete: str) -> list[str]:
+    """Return a list of the paper's methods with one more at its end."""
+    return _one_more(incomplete, ROWS)
+
+
+def _one_more(incomplete: str, names: Iterable[str]) -> list[str]:
+    before, comma, last = incomplete.rpartition(",")
+    return [f"{before}{comma}{name}" for name in names if name.startswith(last) and name not in before.split(",")]

@@ -1,0 +1,59 @@
+"""A model seen through its likeliest tokens alone, as many providers show theirs.
+
+A recording of whole answers is large, and no part of them can be left out without changing what is trained on them. A
+model that shows its top k is another model to the trainer, one with a name of its own; what is trained on it is the
+same when it is recorded and when it is replayed, and its answers take a few bytes for each token shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, ModelIdentity, Tokens
+from pbsdk.errors import InputError
+
+__all__ = ["TopOnly"]
+
+
+class TopOnly(MaskedLMBackend):
+    """A backend around a backend that shows the `top` likeliest tokens; the rest is censored.
+
+    Args:
+        backend: the model; it must show its whole vocabulary.
+        top: how many tokens an answer shows.
+    """
+
+    def __init__(self, backend: MaskedLMBackend, top: int) -> None:
+        if not backend.abilities.whole:
+            raise InputError(
+                f"{backend.identity.name} shows only its top {backend.abilities.top} as it is; leave top out"
+            )
+        if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= len(backend.vocabulary):
+            raise InputError(f"top is a whole number from 1 to {len(backend.vocabulary)}; not {top!r}")
+        self.backend = backend
+        self.identity = ModelIdentity(backend.identity.name, {**backend.identity.details, "shown": f"top {top}"})
+        self.vocabulary = backend.vocabulary
+        self.abilities = replace(backend.abilities, whole=False, top=top, chosen=False)
+        self.mask_token = backend.mask_token
+        self._top = top
+
+    def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
+        """Ask for everything, and show the top; `tokens` are answered from it."""
+        del tokens
+        return [self._narrowed(answer) for answer in self.backend.fill(queries)]
+
+    def _narrowed(self, answer: MaskDistribution) -> MaskDistribution:
+        best = np.sort(np.argsort(answer.codes, kind="stable")[: self._top])  # of equals the first
+        codes = answer.codes[best]
+        return replace(answer, codes=codes, tokens=best, rest=int(codes.max()))
+
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model will read."""
+        return self.backend.count_tokens(query)
+
+    def close(self) -> None:
+        """Close the model."""
+        self.backend.close()

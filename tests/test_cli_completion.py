@@ -1,0 +1,99 @@
+"""Shell completion through the real protocol: the shell asks, pbsdk answers."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BIN = Path(sys.executable).parent
+
+
+def environment():
+    plain = {name: value for name, value in os.environ.items() if not name.startswith("_TYPER")}
+    return {**plain, "PATH": f"{BIN}:{os.environ['PATH']}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+
+
+def script(shell):
+    command = [str(BIN / "pbsdk"), "--show-completion", shell]
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout
+
+
+def in_bash(folder, *lines):
+    """Have bash complete each line with the script that pbsdk gives it; return what it found for each."""
+    asking = ""
+    for line in lines:
+        last = ' ""' if line.endswith(" ") else ""
+        asking += f"COMP_WORDS=({line}{last}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n"
+        asking += '_pbsdk_completion pbsdk; printf "%s\\n" "${COMPREPLY[@]}"; echo ---\n'
+    shown = subprocess.run(
+        ["bash", "--norc", "-c", script("bash") + "\n" + asking],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=folder,
+        env=environment(),
+        timeout=120,
+    )
+    assert not shown.stderr
+    return [found.split("\n")[:-1] for found in shown.stdout.split("---\n")[:-1]]
+
+
+def test_bash_completes_commands_options_and_names(tmp_path):
+    (tmp_path / "mine.json").write_text("{}")
+    (tmp_path / "pools").mkdir()
+    (tmp_path / "pools" / "two.json").write_text("{}")
+    commands, data, sub, options, backends, prompts, files, below, pool, served, methods = in_bash(
+        tmp_path,
+        "pbsdk ",
+        "pbsdk fit ",
+        "pbsdk audit ver",
+        "pbsdk fit --text",
+        "pbsdk fit tickets.csv --backend h",
+        "pbsdk fit tickets.csv --prompts to",
+        "pbsdk fit tickets.csv --prompts mi",
+        "pbsdk fit tickets.csv --prompts pools/",
+        "pbsdk prompts show sent",
+        "pbsdk serve smo",
+        "pbsdk prompts refine topic tickets.csv --method ",
+    )
+    assert {"fit", "predict", "prompts", "audit", "doctor"} <= set(commands)
+    assert data == [""]  # nothing, and so bash completes files
+    assert "complete -o default" in script("bash")
+    assert sub == ["verify"]
+    assert options == ["--text-column"]
+    assert backends == ["http", "huggingface"]
+    assert prompts == ["topic"]
+    assert files == ["mine.json"]
+    assert below == ["pools/two.json"]
+    assert pool == ["sentiment"]
+    assert served == ["smollm2"]
+    assert methods == ["paper", "halving"]
+
+
+@pytest.mark.parametrize("shell", ["zsh", "fish"])
+def test_other_shells_are_answered_and_accept_the_script(shell, tmp_path):
+    given = script(shell)
+    assert "_PBSDK_COMPLETE" in given
+    asked = {
+        **environment(),
+        "_PBSDK_COMPLETE": f"complete_{shell}",
+        "_TYPER_COMPLETE_ARGS": "pbsdk fit x.csv --backend sm",
+        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
+    }
+    shown = subprocess.run([str(BIN / "pbsdk")], capture_output=True, text=True, check=True, env=asked, cwd=tmp_path)
+    assert "smollm2" in shown.stdout
+    if shutil.which(shell):
+        subprocess.run([shell, "-n"], input=given, text=True, check=True, timeout=60)
+
+
+def test_completion_imports_nothing_that_takes_long(tmp_path):
+    code = (
+        "import sys; from pbsdk.cli import completing\n"
+        "print(completing.backend_names('f'), completing.pools('to'))\n"
+        "print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert shown.stdout == "['fake'] ['topic']\n[]\n"
