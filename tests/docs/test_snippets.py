@@ -73,15 +73,25 @@ def downloaded():
     yield {}, {}
 
 
+def write_table(name, part, heads=("text", "label")):
+    with Path(name).open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows([heads, *zip(part.texts, part.labels, strict=True)])
+
+
+@contextlib.contextmanager
+def tutorials_table():
+    write_table("tickets.csv", load_tickets().train, ("message", "department"))
+    yield {}, {}
+
+
 @contextlib.contextmanager
 def two_runs():
     """The tables and run folders that the audit's page speaks of."""
     tickets = load_tickets()
     names = {"texts": tickets.train.texts, "labels": tickets.train.labels, "new_texts": tickets.test.texts}
     names |= {"dev_texts": tickets.validation.texts, "dev_labels": tickets.validation.labels}
-    for name, part in (("train.csv", tickets.train), ("new.csv", tickets.test)):
-        with Path(name).open("w", newline="", encoding="utf-8") as file:
-            csv.writer(file).writerows([("text", "label"), *zip(part.texts, part.labels, strict=True)])
+    write_table("train.csv", tickets.train)
+    write_table("new.csv", tickets.test)
     for run in ("local", "remote", "trec"):
         lm = connect("fake", run=f"runs/{run}")
         names["clf"] = PromptBoostingClassifier(lm, "topic", rounds=10, random_state=1)
@@ -91,6 +101,7 @@ def two_runs():
 
 STAND_INS = {
     "AUDIT.md": two_runs,
+    "how-to/budgets.md": tutorials_table,
     "providers/http.md": own_server,
     "providers/huggingface.md": hub,
     "providers/kserve.md": triton,
