@@ -1,5 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Each sets up its own virtual environment first.
 SHELL := /bin/bash
+# The theme announces its successor at every build.
+export NO_MKDOCS_2_WARNING := 1
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

@@ -205,6 +205,7 @@ def elsewhere(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.timeout(1800)  # the tutorial asks a real model a thousand times; on a busy machine that takes a while
 @pytest.mark.parametrize("page", WITH_SNIPPETS)
 def test_a_page_runs_as_written(page, elsewhere, monkeypatch, capsys):
     if runs_on(page) == "fake":
