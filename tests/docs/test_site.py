@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
+from _browser import BROWSER, FLAGS, in_browser
 from pages import DOCS, ROOT
 from typer.main import get_command
 
@@ -114,9 +115,13 @@ def test_nothing_is_fetched_from_elsewhere(site, built_pages):
     assert not any('class="mermaid"' in path.read_text("utf-8") for path in built_pages)
 
 
-def test_search_needs_no_server(site):
-    assert "PromptBoosting" in (site / "search" / "search_index.js").read_text("utf-8")
-    assert "iframe-worker.js" in (site / "index.html").read_text("utf-8")
+@in_browser
+def test_search_works_in_pages_opened_as_files(site, tmp_path):
+    flags = [*FLAGS, f"--user-data-dir={tmp_path}", "--virtual-time-budget=20000", "--dump-dom"]
+    address = f"file://{site}/reference/errors.html?q=certificate"
+    shown = subprocess.run([BROWSER, *flags, address], capture_output=True, text=True, check=True, timeout=120).stdout
+    found = re.findall(r'<article class="md-search-result__article[^>]*>.*?<h1>(.*?)</h1>', shown, flags=re.DOTALL)
+    assert any("audit" in title.lower() for title in found), shown[-2000:]
 
 
 def test_every_public_name_stands_in_the_reference(site, built_pages):
