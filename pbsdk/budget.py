@@ -3,7 +3,8 @@
 The unit is one forward pass: one example under one prompt. Asking for the same pass again (a retry,
 or the same prompt for other tokens) is another *attempt*, not another pass, unless the budget is
 `strict`. Training, validation and refinement share one purse for each example; prediction has its
-own. Generating prompts and probing a model have no limit an example, and count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
+own. Generating prompts and probing a model have no limit an example, and count
+in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
 A budget holds limits only. What was spent stands in the ledger, which asks `check` inside the
 transaction that reserves, so that two processes can't both take the last pass.
@@ -75,14 +76,21 @@ class QueryBudget:
     """
 
     passes: int | None = 10
+    """Passes an example may have in training, validation and refinement together."""
     predict: int | None = 10
+    """Passes an example may have in prediction."""
     total: int | None = None
+    """Passes in all."""
     attempts: int | None = None
+    """Sends in all, retries included."""
     tokens: int | None = None
+    """Tokens read in all."""
     money: float | None = None
+    """Money in all, in the currency of the prices."""
     price_per_pass: float = 0.0
     price_per_1k_tokens: float = 0.0
     strict: bool = False
+    """Count every send as a pass, also one that repeats another."""
 
     def __post_init__(self) -> None:
         for name in ("passes", "predict", "total", "attempts", "tokens"):

@@ -54,6 +54,7 @@ __all__ = ["METHODS", "Passes", "PromptScore", "Refined", "Rung", "passes_needed
 
 Method = Literal["paper", "halving"]
 METHODS: tuple[Method, ...] = ("paper", "halving")
+"""The ways to refine, the dearest first."""
 Rows = npt.NDArray[np.intp]
 
 _LEAST = 2

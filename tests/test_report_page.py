@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import struct
 import subprocess
 import time
@@ -13,29 +12,12 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from _browser import BROWSER, FLAGS, in_browser
 from _meter_helpers import grid, metered, query
 
 from pbsdk.budget import QueryBudget
 from pbsdk.errors import BackendTimeout, BackendUnavailable
 from pbsdk.report_tables import tables
-
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-FLAGS = [
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-    "--hide-scrollbars",
-    "--enable-logging=stderr",
-    "--v=0",
-]
-in_browser = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium here to look at the page with; Debian's package is called chromium"
-)
 
 
 @pytest.fixture(scope="module")
