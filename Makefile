@@ -7,7 +7,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types contracts tests test-llamacpp format clean
+.PHONY: help setup demo test lint types contracts tests notebooks test-llamacpp format clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -39,6 +39,9 @@ contracts: $(STAMP)
 
 tests: $(STAMP)
 	$(BIN)/python -m pytest
+
+notebooks: $(STAMP) ## run the notebooks on the embedded model and write their outputs back
+	$(BIN)/python notebooks/run.py
 
 test-llamacpp: $(STAMP) ## build a llama.cpp server and train through it (compiles for minutes)
 	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv

@@ -128,12 +128,10 @@ def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | 
 def _word_bars(ax: Axes, label: Any, weights: Mapping[str, float], rows: int) -> None:
     places = range(len(weights))
     ax.barh(places, list(weights.values()), height=0.7, color=BLUE)
-    ax.set_yticks(places, [_short(word) for word in weights])
+    _rows(ax, [_short(word) for word in weights])
     ax.set_ylim(rows - 0.4, -0.6)
     _literally(_title(ax, _short(str(label), 20)), *ax.get_yticklabels())
     ax.xaxis.set_major_locator(MaxNLocator(3))
-    ax.tick_params(axis="y", length=0)
-    _bare(ax)
 
 
 def draw_report(report: AuditReport) -> Picture:
@@ -151,7 +149,6 @@ def draw_report(report: AuditReport) -> Picture:
 
 
 def _draw_limits(ax: Axes, limited: Sequence[tuple[str, float, float]]) -> None:
-    _bare(ax)
     _title(ax, "Used of each limit")
     if not limited:
         return _empty(ax, "no limit is set")
@@ -161,17 +158,14 @@ def _draw_limits(ax: Axes, limited: Sequence[tuple[str, float, float]]) -> None:
     ax.barh(places, [min(share, 1.0) for share in shares], height=0.62, color=[RED if s > 1 else BLUE for s in shares])
     for place, (_, used, limit) in zip(places, limited, strict=True):
         ax.text(1.02, place, f"{number(used)} of {number(limit)}", va="center")
-    ax.set_yticks(places, [name for name, _, _ in limited])
+    _rows(ax, [name for name, _, _ in limited])
     ax.set_xlim(0, 1.3)
     ax.set_xticks([0, 0.5, 1])
     ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    ax.invert_yaxis()
-    ax.tick_params(axis="y", length=0)
     return None
 
 
 def _draw_outcomes(ax: Axes, asked: Sequence[tuple[str, str, int]]) -> None:
-    _bare(ax)
     _title(ax, "Queries by phase")
     if not asked:
         return _empty(ax, "nothing was asked")
@@ -179,13 +173,11 @@ def _draw_outcomes(ax: Axes, asked: Sequence[tuple[str, str, int]]) -> None:
         range(len(asked)), [n for _, _, n in asked], height=0.62, color=[_COLOURS[kind] for _, kind, _ in asked]
     )
     ax.bar_label(bars, [number(n) for _, _, n in asked], padding=3)
-    ax.set_yticks(range(len(asked)), [f"{phase}: {kind}" for phase, kind, _ in asked])
+    _rows(ax, [f"{phase}: {kind}" for phase, kind, _ in asked])
     ax.margins(x=0.14)
     ax.set_xlabel("queries")
     ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     ax.xaxis.set_major_formatter(lambda count, _: number(count))
-    ax.invert_yaxis()
-    ax.tick_params(axis="y", length=0)
     return None
 
 
@@ -194,7 +186,8 @@ def _draw_spread(ax: Axes, scope: str, counts: Mapping[int, int], limit: int | N
     ax.set_xlim(0.4, max(counts) + 1.0)
     if limit is not None and limit <= max(counts):
         ax.axvline(limit + 0.5, color=RED, linestyle="--", label=f"limit: {number(limit)}")
-        ax.legend(frameon=False, loc="upper left")
+        ax.margins(y=0.3)  # room for the legend
+        ax.legend(loc="upper left")
     ax.set(xlabel="passes that an example had", ylabel="examples")
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
@@ -209,6 +202,14 @@ def _title(ax: Axes, text: str) -> Text:
 def _empty(ax: Axes, text: str) -> None:
     ax.set_axis_off()
     ax.text(0, 0.5, text, transform=ax.transAxes, va="center")
+
+
+def _rows(ax: Axes, names: Sequence[str]) -> None:
+    """Name bars that lie, the first on top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    _bare(ax)
 
 
 def _bare(ax: Axes) -> None:
