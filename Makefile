@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types contracts tests docs docs-serve test-llamacpp format clean
+.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks test-llamacpp format clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -47,6 +47,9 @@ docs: $(STAMP) ## build the documentation into build/site, warnings as errors
 
 docs-serve: $(STAMP) ## show the documentation at http://127.0.0.1:8001, and follow changes
 	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001
+
+notebooks: $(STAMP) ## run the notebooks on the embedded model and write their outputs back
+	$(BIN)/python notebooks/run.py
 
 test-llamacpp: $(STAMP) ## build a llama.cpp server and train through it (compiles for minutes)
 	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv

@@ -23,6 +23,7 @@ from pbsdk.reading import LedgerReader
 from pbsdk.report_tables import number
 
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure
     from rich.console import RenderableType
 
 __all__ = [
@@ -232,6 +233,15 @@ class AuditReport(_Part):
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write the HTML page."""
         Path(path).write_text(self.to_html(), encoding="utf-8")
+
+    def plot(self) -> Figure:
+        """Draw how much of each limit is used, the queries of each phase, and how many passes examples had.
+
+        Needs matplotlib: `pip install "pbsdk[plot]"`.
+        """
+        from pbsdk.plotting import draw_report  # noqa: PLC0415 - matplotlib is an extra
+
+        return draw_report(self)
 
     def __str__(self) -> str:
         return report_text.plain(self)

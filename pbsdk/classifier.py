@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -38,7 +38,7 @@ from pbsdk.backend import (
     Tokens,
     Vocabulary,
 )
-from pbsdk.boosting import Boosted, boost
+from pbsdk.boosting import Boosted, Outcome, RoundRecord, WayOut, boost
 from pbsdk.ensemble import Ensemble, SavedEnsemble, TrainingFacts, WeakLearner
 from pbsdk.errors import InputError, ModelFileError
 from pbsdk.examples import Example, read_examples, read_labels
@@ -47,6 +47,10 @@ from pbsdk.progress import progress_bar
 from pbsdk.reuse import warn_of_reuse
 from pbsdk.templates import Style, Template, choosers, escape_markers, fit_templates, read_pool, refuse_markers
 from pbsdk.tokenmatrix import collect
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 __all__ = ["PromptBoostingClassifier"]
 
@@ -228,6 +232,73 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             ),
         )
 
+    @overload
+    def plot_staged(self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: None = None) -> Figure: ...
+    @overload
+    def plot_staged(self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: Axes) -> Axes: ...
+    def plot_staged(
+        self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: Axes | None = None
+    ) -> Figure | Axes:
+        """Draw the accuracy after each learner, how many learners were kept, and the weight of each.
+
+        The validation set's accuracy is that of training. With texts and labels, theirs is drawn too, which
+        asks for them as `staged_score` does. Needs matplotlib: `pip install "pbsdk[plot]"`.
+
+        Args:
+            X: texts, such as a test set's.
+            y: their labels.
+            name: what to call them.
+            ax: draw the accuracy alone, into these axes.
+        """
+        from pbsdk.plotting import draw_staged  # noqa: PLC0415 - matplotlib is an extra
+
+        check_is_fitted(self)
+        if (X is None) != (y is None):
+            raise InputError("plot_staged needs texts and labels, both or neither")
+        tried = self._tried()
+        curves = {}
+        validated = [record.validation_accuracy for record in tried if record.validation_accuracy is not None]
+        if validated:
+            curves["validation"] = validated
+        if X is not None:
+            curves[name] = list(self.staged_score(X, y))
+        if not curves:
+            raise InputError(
+                "there is no accuracy to draw: fit(..., validation=...) keeps one for each learner, but not in a "
+                "saved file, nor where learners were perfect or none was kept; or give plot_staged texts and labels"
+            )
+        kept = self.ensemble_.learners
+        alphas = [record.alpha or 0.0 for record in tried] or [learner.alpha for learner in kept]
+        return draw_staged(curves, alphas, len(kept), ax)
+
+    @overload
+    def plot_words(self, count: int = 8, *, classes: Any = None, ax: None = None) -> Figure: ...
+    @overload
+    def plot_words(self, count: int = 8, *, classes: Any = None, ax: Axes) -> Axes: ...
+    def plot_words(self, count: int = 8, *, classes: Any = None, ax: Axes | None = None) -> Figure | Axes:
+        """Draw which words speak for each class, and how strongly: the summed weight of the learners that use them.
+
+        Needs matplotlib: `pip install "pbsdk[plot]"`.
+
+        Args:
+            count: how many words of a class to draw, the weightiest.
+            classes: some of the classes, in this order; None: all.
+            ax: draw a single class into these axes.
+        """
+        from pbsdk.plotting import draw_words  # noqa: PLC0415 - matplotlib is an extra
+
+        explanation = self.explain()
+        labels = list(explanation.classes if classes is None else classes)
+        strange = [label for label in labels if label not in explanation.classes]
+        if strange or not labels:
+            known = ", ".join(map(repr, explanation.classes))
+            raise InputError(f"classes must be some of {known}; not {labels!r}")
+        if not isinstance(count, Integral) or count < 1:
+            raise InputError(f"count must be a whole number of at least 1, not {count!r}")
+        if ax is not None and len(labels) > 1:
+            raise InputError(f"ax takes one class, and there are {len(labels)}; say which: classes=[{labels[0]!r}]")
+        return draw_words({label: explanation.weights(label) for label in labels}, int(count), ax)
+
     def save(self, path: str | Path) -> None:
         """Write the classifier as readable JSON: prompts, words, weights, and which model it needs."""
         check_is_fitted(self)
@@ -370,6 +441,12 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def _labels(self, votes: Floats) -> Labels:
         chosen: Labels = self.classes_[votes.argmax(axis=1)]
         return chosen
+
+    def _tried(self) -> list[RoundRecord]:
+        """Return the rounds whose learners the ensemble is a prefix of; none if the file doesn't say, or others took their place."""
+        if self._facts.way_out != WayOut.ROUNDS:
+            return []
+        return [record for record in getattr(self, "history_", ()) if record.outcome is Outcome.KEPT]
 
     def _training_facts(self, problem: _Problem, boosted: Boosted, seed: int) -> TrainingFacts:
         return TrainingFacts(

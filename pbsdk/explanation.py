@@ -27,13 +27,17 @@ class Explanation:
     classes: tuple[Any, ...]
     rows: tuple[LearnerRow, ...]
 
-    def words(self, label: Any, count: int = 8) -> list[str]:
-        """Return the words by which a class is recognised, weightiest first."""
+    def weights(self, label: Any) -> dict[str, float]:
+        """Return the words by which a class is recognised, weightiest first, with their summed weights."""
         place = self.classes.index(label)
         weights: Counter[str] = Counter()
         for row in self.rows:
             weights[row.words[place].strip()] += row.weight  # type: ignore[assignment] # Counters take floats too
-        return [word for word, _ in weights.most_common(count)]
+        return dict(weights.most_common())
+
+    def words(self, label: Any, count: int = 8) -> list[str]:
+        """Return the words by which a class is recognised, weightiest first."""
+        return list(self.weights(label))[:count]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain data."""

@@ -13,7 +13,18 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from pbsdk.charts import Bar, Series, bars, columns
-from pbsdk.report_tables import Cell, Table, duration, milliseconds, moment, number, tables
+from pbsdk.report_tables import (
+    Cell,
+    Table,
+    duration,
+    milliseconds,
+    moment,
+    number,
+    outcomes,
+    passes_spread,
+    tables,
+    used_of_limits,
+)
 from pbsdk.report_text import alarm
 
 if TYPE_CHECKING:
@@ -150,24 +161,18 @@ def _charts(report: AuditReport) -> list[str]:
 
 
 def _used(report: AuditReport) -> tuple[str, str]:
-    amounts = [(f"passes an example ({s.scope})", s.most, s.limit) for s in report.scopes]
-    amounts += [(f"{t.name} in all", t.used, t.limit) for t in report.totals]  # type: ignore[misc]  # floats beside ints
     rows = [
         Bar(name, used, f"{number(used)} of {number(limit)}", "over" if used > limit else "answers", track=limit)
-        for name, used, limit in amounts
-        if limit is not None
+        for name, used, limit in used_of_limits(report)
     ]
     title = "Used of each limit"
     return title, bars("used", title, rows, "the whole bar is the limit") if rows else ""
 
 
 def _outcomes(report: AuditReport) -> tuple[str, str]:
-    kinds = (("passes", "answers"), ("hits", "hits"), ("failed", "failed"), ("unknown", "unknown"))
     rows = [
-        Bar(f"{phase.phase}: {name}", getattr(phase, name), number(getattr(phase, name)), kind)
-        for phase in report.phases
-        for name, kind in kinds
-        if getattr(phase, name)
+        Bar(f"{phase}: {kind}", count, number(count), "answers" if kind == "passes" else kind)
+        for phase, kind, count in outcomes(report)
     ]
     title = "Passes, hits and failures by phase"
     return title, bars("outcomes", title, rows, "number of queries") if rows else ""
@@ -175,23 +180,17 @@ def _outcomes(report: AuditReport) -> tuple[str, str]:
 
 def _distributions(report: AuditReport) -> list[tuple[str, str]]:
     found = []
-    for scope in report.scopes:
-        counts = {pair.passes: pair.examples for pair in scope.distribution}
-        if not counts:
-            continue
-        last = max(scope.most, scope.limit or 0)
-        if last > 40:
-            last = scope.most
-        title = f"Passes an example ({scope.scope})"
-        limit = "" if scope.limit is None else f"; the dashed line is the limit of {scope.limit}"
+    for scope, counts, limit in passes_spread(report):
+        title = f"Passes an example ({scope})"
+        note = "" if limit is None else f"; the dashed line is the limit of {limit}"
         drawn = columns(
-            f"spread-{scope.scope}",
+            f"spread-{scope}",
             title,
-            [str(passes) for passes in range(1, last + 1)],
-            [Series("examples", "answers", [counts.get(passes, 0) for passes in range(1, last + 1)])],
-            x_axis=f"passes that an example had{limit}",
+            [str(passes) for passes in counts],
+            [Series("examples", "answers", list(counts.values()))],
+            x_axis=f"passes that an example had{note}",
             y_axis="examples",
-            mark=scope.limit if scope.limit is not None and scope.limit <= last else None,
+            mark=limit if limit in counts else None,
         )
         found.append((title, drawn))
     return found

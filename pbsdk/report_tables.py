@@ -17,7 +17,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pbsdk.audit import AuditReport
 
-__all__ = ["PHASE_ROWS", "Cell", "Table", "duration", "milliseconds", "moment", "number", "percent", "tables"]
+__all__ = [
+    "PHASE_ROWS",
+    "Cell",
+    "Table",
+    "duration",
+    "milliseconds",
+    "moment",
+    "number",
+    "outcomes",
+    "passes_spread",
+    "percent",
+    "tables",
+    "used_of_limits",
+]
 
 
 @dataclass(frozen=True)
@@ -152,6 +165,38 @@ _PROMPT_COLUMNS = (
     ("mass", "mass_seen", percent),
     ("money", "money", number),
 )
+
+
+def used_of_limits(report: AuditReport) -> list[tuple[str, float, float]]:
+    """Return the name of each limit that is set, what is used of it, and the limit."""
+    amounts = [(f"passes an example ({scope.scope})", float(scope.most), scope.limit) for scope in report.scopes]
+    amounts += [(f"{total.name} in all", total.used, total.limit) for total in report.totals]  # type: ignore[misc] # floats beside ints
+    return [(name, used, limit) for name, used, limit in amounts if limit is not None]
+
+
+def outcomes(report: AuditReport) -> list[tuple[str, str, int]]:
+    """Return, by phase and kind (passes, hits, failed, unknown), how many there were, where there were any."""
+    return [
+        (phase.phase, kind, getattr(phase, kind))
+        for phase in report.phases
+        for kind in ("passes", "hits", "failed", "unknown")
+        if getattr(phase, kind)
+    ]
+
+
+def passes_spread(report: AuditReport) -> list[tuple[str, dict[int, int], int | None]]:
+    """Return, for each scope that was used, how many examples had 1, 2, ... passes, and the limit.
+
+    The counts go on to the limit, unless that is far away.
+    """
+    found = []
+    for scope in report.scopes:
+        counts = {pair.passes: pair.examples for pair in scope.distribution}
+        if counts:
+            last = max(scope.most, scope.limit or 0)
+            last = scope.most if last > 40 else last
+            found.append((scope.scope, {passes: counts.get(passes, 0) for passes in range(1, last + 1)}, scope.limit))
+    return found
 
 
 def tables(report: AuditReport) -> list[Table]:

@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import fmean, stdev
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
-from pbsdk.errors import InputError, MissingExtra
-from pbsdk.paper import MODEL, ROWS, TITLES, Figure, figure
+from pbsdk.paper import MODEL, ROWS, TITLES, figure
+from pbsdk.paper import Figure as PaperFigure
 from pbsdk.report_tables import Cell as TableCell
 from pbsdk.report_tables import Table, duration, number
 from pbsdk.report_text import markdown_table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 __all__ = ["Cell", "Results", "Summary"]
 
@@ -77,13 +79,13 @@ class Summary:
         return 100 * stdev(cell.score for cell in self.cells) if len(self.cells) > 1 else None
 
     @property
-    def paper(self) -> Figure | None:
+    def paper(self) -> PaperFigure | None:
         """What the paper reports."""
         return figure(self.method, self.dataset, self.prompts)
 
     def __str__(self) -> str:
         reported = self.paper
-        own = _written(Figure(self.mean, self.deviation))
+        own = _written(PaperFigure(self.mean, self.deviation))
         return own if reported is None else f"{own} / {_written(reported)}"
 
 
@@ -181,56 +183,31 @@ class Results:
             "cells": [cell.model_dump() for cell in self.cells],
         }
 
-    def plot(self, path: str | Path) -> bool:
-        """Draw the score against training size and number of prompts; False if there is no such series."""
-        panels = [(title, list(self._series(kind))) for title, kind in _PANELS]
-        panels = [(title, series) for title, series in panels if series]
+    def plot(self) -> Figure | None:
+        """Draw the scores against training size and number of prompts; None if no data set has two on an axis.
+
+        Needs matplotlib: `pip install "pbsdk[plot]"`.
+        """
+        panels = {along: list(self._series(kind)) for along, kind in _PANELS}
+        panels = {along: lines for along, lines in panels.items() if lines}
         if not panels:
-            return False
-        try:
-            from matplotlib.figure import Figure as Canvas  # noqa: PLC0415 - an extra
-        except ImportError as error:
-            raise MissingExtra('pictures need matplotlib; install it: pip install "pbsdk[plot]"') from error
-        canvas = Canvas(figsize=(5.5 * len(panels), 4.2), layout="constrained")
-        for at, (title, series) in enumerate(panels):
-            axes = canvas.add_subplot(1, len(panels), at + 1)
-            for colour, (name, points) in enumerate(series):
-                places, summaries = list(points), list(points.values())
-                axes.errorbar(
-                    places,
-                    [one.mean for one in summaries],
-                    [one.deviation or 0 for one in summaries],
-                    marker="o",
-                    label=name,
-                    color=f"C{colour}",
-                    capsize=3,
-                )
-                reported = {place: one.paper for place, one in points.items() if one.paper is not None}
-                if reported:
-                    axes.plot(
-                        list(reported),
-                        [one.mean for one in reported.values()],
-                        color=f"C{colour}",
-                        linestyle=":",
-                        marker="x",
-                        label=f"{name}, {MODEL} in the paper",
+            return None
+        from pbsdk.plotting import Series, draw_series  # noqa: PLC0415 - matplotlib is an extra
+
+        return draw_series(
+            {
+                along: [
+                    Series(
+                        name,
+                        {place: (one.mean, one.deviation or 0) for place, one in points.items()},
+                        {place: one.paper.mean for place, one in points.items() if one.paper is not None},
                     )
-            axes.set_xscale("log", base=2)
-            ticks = sorted({place for _, points in series for place in points})
-            axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
-            axes.minorticks_off()
-            axes.set_xlabel(title)
-            axes.set_ylabel("score, %")
-            axes.grid(alpha=0.3)
-            axes.legend(fontsize="small")
-        canvas.suptitle(self.model)
-        try:
-            canvas.savefig(path, dpi=120)
-        except (OSError, ValueError) as error:
-            raise InputError(
-                f"the picture can't be written to {path}: {error}; name a .png, .svg or .pdf file"
-            ) from error
-        return True
+                    for name, points in lines
+                ]
+                for along, lines in panels.items()
+            },
+            f"{MODEL} in the paper",
+        )
 
     def _series(self, kind: Literal["size", "prompts"]) -> Iterator[tuple[str, dict[float, Summary]]]:
         """Yield, for each data set and set of prompts, its summaries along one axis, if there are two or more."""
@@ -267,5 +244,5 @@ def _place(names: Iterable[str], name: str) -> int:
     return order.index(name) if name in order else len(order)
 
 
-def _written(score: Figure) -> str:
+def _written(score: PaperFigure) -> str:
     return f"{score.mean:.1f}" + ("" if score.deviation is None else f" ({score.deviation:.1f})")

@@ -150,7 +150,15 @@ def test_the_walk_through_works_when_pasted(tmp_path):
 
 def test_commands_stand_in_groups_and_exit_codes_are_told(tmp_path):
     shown = shell("pbsdk", tmp_path).stdout
-    heads = ["Start here:", "Train and predict:", "Prompts:", "Budget and proof:", "Models and servers:", "Research:", "Help:"]
+    heads = [
+        "Start here:",
+        "Train and predict:",
+        "Prompts:",
+        "Budget and proof:",
+        "Models and servers:",
+        "Research:",
+        "Help:",
+    ]
     places = [shown.index(f"\n{head}\n") for head in [*heads, "Examples:", "Exit codes:"]]
     assert places == sorted(places)
     for code in ("0 ", "1 ", "2 ", "3 ", "4 ", "70 ", "130 "):

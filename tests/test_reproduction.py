@@ -15,7 +15,7 @@ from sklearn.metrics import f1_score
 from pbsdk import PromptBoostingClassifier
 from pbsdk.benchmarks import data_folder, few_shot_of, named, published_prompts
 from pbsdk.datasets import load_tickets
-from pbsdk.errors import BudgetExceeded, InputError, LedgerError, MissingExtra
+from pbsdk.errors import BudgetExceeded, InputError, LedgerError
 from pbsdk.ledger import verify_run
 from pbsdk.metering import MeteredBackend
 from pbsdk.methods import METHODS
@@ -371,25 +371,16 @@ def test_two_sets_of_prompts_are_told_apart():
     assert "| PromptBoosting, own prompts | 50.0 / 60.6 (2.0) |" in text
 
 
-def test_the_picture_has_what_the_cells_say(tmp_path):
+def test_the_picture_has_what_the_cells_say():
     sizes = [a_cell(method=f"k-{k}", k=k, train=6 * k, score=k / 512) for k in (32, 64)]
     prompts = [a_cell(method=f"boosting-{d}", n_prompts=d, score=d / 20) for d in (1, 5, 20)]
     results = Results((a_cell(), *sizes, *prompts), "m")
-    assert results.plot(tmp_path / "both.svg")
-    drawn = (tmp_path / "both.svg").read_text("utf-8")
-    assert drawn.count('id="axes_') == 2
-    assert next(results._series("prompts"))[1].keys() == {1, 5, 20}
-    assert next(results._series("size"))[1].keys() == {16, 32, 64}
-    assert not Results((a_cell(),), "m").plot(tmp_path / "none.png")
-    with pytest.raises(InputError, match="can't be written"):
-        results.plot(tmp_path / "nowhere" / "x.png")
-
-
-def test_without_matplotlib_the_cure_is_named(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    results = Results((a_cell(), a_cell(method="k-32", k=32, train=192)), "m")
-    with pytest.raises(MissingExtra, match=r"pbsdk\[plot\]"):
-        results.plot(tmp_path / "x.png")
+    size, number = results.plot().axes
+    drawn = {collection.get_label(): collection[0].get_xydata().tolist() for collection in number.containers}
+    assert drawn == {"TREC": [[1, 5], [5, 25], [20, 100]]}
+    assert size.containers[0][0].get_xydata().tolist() == [[16, 50], [32, 6.25], [64, 12.5]]
+    assert [line.get_ydata().tolist() for line in number.lines if "paper" in line.get_label()] == [[41.3, 78.0, 81.9]]
+    assert Results((a_cell(),), "m").plot() is None
 
 
 def test_the_papers_figures_have_the_averages_that_it_prints():

@@ -60,7 +60,8 @@ def reproduce(
     ] = None,
     rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
     on_perfect: Annotated[
-        Literal["best", "vote"], typer.Option(help="What to do when a learner makes no error; the paper takes the best.")
+        Literal["best", "vote"],
+        typer.Option(help="What to do when a learner makes no error; the paper takes the best."),
     ] = "best",
     style: Annotated[
         Literal["auto", "paper", "plain"], typer.Option(help="How texts and prompts are joined.")
@@ -137,11 +138,14 @@ def _write(results: Results, folder: Path) -> list[Path]:
     tables.write_text(results.to_markdown(), "utf-8")
     data.write_text(json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n", "utf-8")
     try:
-        drawn = results.plot(picture)
+        drawn = results.plot()
     except MissingExtra as error:
         typer.echo(f"warning: no picture: {error}", err=True)
-        drawn = False
-    return [tables, data, *([picture] if drawn else [])]
+        drawn = None
+    if drawn is None:
+        return [tables, data]
+    drawn.savefig(picture, dpi=120)
+    return [tables, data, picture]
 
 
 def _open(model: str | None, options: dict[str, Any]) -> MaskedLMBackend:

@@ -1,0 +1,282 @@
+"""Pictures with matplotlib: the accuracy as learners come in, the words of each class, and the bill.
+
+`clf.plot_staged()`, `clf.plot_words()`, `report.plot()` and `results.plot()` draw here. A picture is a plain
+`matplotlib.figure.Figure` that pyplot knows nothing of: nothing is shown, nothing has to be closed, and a
+notebook displays it once, where it is the last expression. Text, background and grid follow the style in
+force (`plt.style.use("dark_background")`); the four colours are told apart by colour-blind eyes and stand
+out from white and from black.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from pbsdk.errors import MissingExtra
+from pbsdk.report_tables import number, outcomes, passes_spread, used_of_limits
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
+    from matplotlib.text import Text
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+except ImportError as error:
+    raise MissingExtra(f'pictures need matplotlib ({error}); install it: pip install "pbsdk[plot]"') from error
+
+if TYPE_CHECKING:
+    from pbsdk.audit import AuditReport
+
+__all__ = [
+    "BLUE",
+    "GREEN",
+    "PURPLE",
+    "RED",
+    "Picture",
+    "Series",
+    "draw_report",
+    "draw_series",
+    "draw_staged",
+    "draw_words",
+]
+
+# Okabe and Ito's, those that have a contrast of 3 with white and with black.
+BLUE, RED, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#b8609a"
+_COLOURS = {"passes": BLUE, "hits": GREEN, "failed": RED, "unknown": PURPLE}
+_LONGEST = 18
+_DPI = 90
+
+
+class Picture(Figure):
+    """A figure that a notebook displays, whether or not pyplot is there."""
+
+    def __init__(self, width: float, height: float) -> None:
+        super().__init__(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
+
+    def _repr_png_(self) -> bytes:
+        file = io.BytesIO()
+        self.savefig(file, format="png", dpi=_DPI)
+        return file.getvalue()
+
+
+def draw_staged(
+    curves: Mapping[str, Sequence[float]], alphas: Sequence[float], kept: int, ax: Axes | None = None
+) -> Picture | Axes:
+    """Draw the accuracy after 1, 2, ... learners, and under it the weight of each learner's vote.
+
+    Args:
+        curves: by name, accuracies after the first learner, the first two, and so on.
+        alphas: the weight of each learner.
+        kept: how many learners the ensemble has; the others were tried and left out.
+        ax: draw the accuracy alone, here.
+    """
+    if ax is not None:
+        _accuracy(ax, curves, kept, len(alphas))
+        ax.set_xlabel("learners")
+        return ax
+    figure = Picture(7.2, 4.6)
+    top, bottom = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    _accuracy(top, curves, kept, len(alphas))
+    places = range(1, len(alphas) + 1)
+    bars = bottom.bar(places, alphas, width=0.8, color=BLUE)
+    for bar in bars[kept:]:
+        bar.set_alpha(0.4)
+    bottom.set(xlabel="learners", ylabel="weight")
+    _bare(bottom)
+    return figure
+
+
+def _accuracy(ax: Axes, curves: Mapping[str, Sequence[float]], kept: int, tried: int) -> None:
+    for (name, values), colour, line in zip(curves.items(), (BLUE, RED), ("-", "--"), strict=False):
+        # A single point has no line to be seen by.
+        marker = "o" if len(values) <= 20 else ""
+        ax.plot(
+            range(1, len(values) + 1), values, color=colour, linestyle=line, marker=marker, markersize=4, label=name
+        )
+    ax.axvline(kept, color=GREEN, linestyle=":", linewidth=2, label=f"kept: {number(kept)} of {number(tried)}")
+    ax.set(ylabel="accuracy")
+    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlim(0.4, tried + 0.6)
+    ax.grid(axis="y", alpha=0.3)
+    ax.legend(frameon=False)
+    _bare(ax)
+
+
+def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | None = None) -> Picture | Axes:
+    """Draw, a panel a class, its weightiest words and the summed weight of the learners that use them.
+
+    Args:
+        words: by class, the weight of each word, weightiest first.
+        count: how many words of a class are drawn.
+        ax: draw one class, here.
+    """
+    tops = {label: dict(list(weights.items())[:count]) for label, weights in words.items()}
+    if ax is not None:
+        ((label, top),) = tops.items()
+        _word_bars(ax, label, top, max(map(len, tops.values())))
+        ax.set_xlabel("summed weight (alpha)")
+        return ax
+    rows = max(map(len, tops.values()))
+    wide = 1.75 + 0.085 * max(len(_short(word)) for top in tops.values() for word in top)  # inches
+    down = math.ceil(len(tops) / max(1, int(11 / wide)))
+    across = math.ceil(len(tops) / down)
+    figure = Picture(max(4.5, wide * across), down * (0.6 + 0.23 * rows) + 0.5)
+    # One scale for all: a class that is recognised by many words shows shorter bars.
+    panels = figure.subplots(down, across, sharex=True, squeeze=False).flat
+    for panel, (label, top) in zip(panels, tops.items(), strict=False):
+        _word_bars(panel, label, top, rows)
+    for panel in panels[len(tops) :]:
+        panel.set_axis_off()
+    for panel in panels[max(0, len(tops) - across) : len(tops)]:
+        panel.tick_params(labelbottom=True)
+    figure.supxlabel("summed weight (alpha) of the learners that use the word", fontsize="medium")
+    return figure
+
+
+def _word_bars(ax: Axes, label: Any, weights: Mapping[str, float], rows: int) -> None:
+    places = range(len(weights))
+    ax.barh(places, list(weights.values()), height=0.7, color=BLUE)
+    _rows(ax, [_short(word) for word in weights])
+    ax.set_ylim(rows - 0.4, -0.6)
+    _literally(_title(ax, _short(str(label), 20)), *ax.get_yticklabels())
+    ax.xaxis.set_major_locator(MaxNLocator(3))
+
+
+def draw_report(report: AuditReport) -> Picture:
+    """Draw how much of each limit is used, the queries of each phase, and how many passes examples had."""
+    limited, asked, spread = used_of_limits(report), outcomes(report), passes_spread(report)
+    heights = [0.5 + 0.34 * max(1, len(limited)), 0.5 + 0.3 * max(1, len(asked)), *([2.2] if spread else [])]
+    figure = Picture(7.2, sum(heights) + 0.8)
+    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat
+    _draw_limits(parts[0].subplots(), limited)
+    _draw_outcomes(parts[1].subplots(), asked)
+    if spread:
+        for panel, one in zip(parts[2].subplots(1, len(spread), squeeze=False).flat, spread, strict=True):
+            _draw_spread(panel, *one)
+    return figure
+
+
+@dataclass(frozen=True)
+class Series:
+    """Scores in percent along an axis, with their deviations, and what somebody else reports."""
+
+    name: str
+    scores: Mapping[float, tuple[float, float]]
+    reported: Mapping[float, float]
+
+
+def draw_series(panels: Mapping[str, Sequence[Series]], source: str) -> Picture:
+    """Draw, a panel an axis, each series with its deviations, and dotted what `source` reports."""
+    figure = Picture(5.5 * len(panels), 4.4)
+    for ax, (along, lines) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
+        for at, line in enumerate(lines):
+            colour = f"C{at}"
+            means, deviations = zip(*line.scores.values(), strict=True)
+            ax.errorbar(list(line.scores), means, deviations, color=colour, marker="o", capsize=3, label=line.name)
+            if line.reported:
+                name = f"{line.name}, {source}"
+                ax.plot(
+                    list(line.reported),
+                    list(line.reported.values()),
+                    color=colour,
+                    linestyle=":",
+                    marker="x",
+                    label=name,
+                )
+        ax.set_xscale("log", base=2)
+        ticks = sorted({place for line in lines for place in (*line.scores, *line.reported)})
+        ax.set_xticks(ticks, [number(round(tick, 1)) for tick in ticks])
+        ax.minorticks_off()
+        ax.set(xlabel=along, ylabel="score, %")
+        ax.grid(axis="y", alpha=0.3)
+        ax.legend(frameon=False, fontsize="small")
+        _bare(ax)
+    return figure
+
+
+def _draw_limits(ax: Axes, limited: Sequence[tuple[str, float, float]]) -> None:
+    _title(ax, "Used of each limit")
+    if not limited:
+        return _empty(ax, "no limit is set")
+    shares = [used / limit if limit else math.inf if used else 1.0 for _, used, limit in limited]
+    places = range(len(limited))
+    ax.barh(places, [1.0] * len(limited), height=0.62, color="grey", alpha=0.25)
+    ax.barh(places, [min(share, 1.0) for share in shares], height=0.62, color=[RED if s > 1 else BLUE for s in shares])
+    for place, (_, used, limit) in zip(places, limited, strict=True):
+        ax.text(1.02, place, f"{number(used)} of {number(limit)}", va="center")
+    _rows(ax, [name for name, _, _ in limited])
+    ax.set_xlim(0, 1.3)
+    ax.set_xticks([0, 0.5, 1])
+    ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    return None
+
+
+def _draw_outcomes(ax: Axes, asked: Sequence[tuple[str, str, int]]) -> None:
+    _title(ax, "Queries by phase")
+    if not asked:
+        return _empty(ax, "nothing was asked")
+    bars = ax.barh(
+        range(len(asked)), [n for _, _, n in asked], height=0.62, color=[_COLOURS[kind] for _, kind, _ in asked]
+    )
+    ax.bar_label(bars, [number(n) for _, _, n in asked], padding=3)
+    _rows(ax, [f"{phase}: {kind}" for phase, kind, _ in asked])
+    ax.margins(x=0.14)
+    ax.set_xlabel("queries")
+    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    ax.xaxis.set_major_formatter(lambda count, _: number(count))
+    return None
+
+
+def _draw_spread(ax: Axes, scope: str, counts: Mapping[int, int], limit: int | None) -> None:
+    ax.bar(list(counts), list(counts.values()), width=0.8, color=BLUE)
+    ax.set_xlim(0.4, max(counts) + 1.0)
+    if limit is not None and limit <= max(counts):
+        ax.axvline(limit + 0.5, color=RED, linestyle="--", label=f"limit: {number(limit)}")
+        ax.margins(y=0.3)  # room for the legend
+        ax.legend(loc="upper left")
+    ax.set(xlabel="passes that an example had", ylabel="examples")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+    _bare(ax)
+    _title(ax, f"Passes an example ({scope})")
+
+
+def _title(ax: Axes, text: str) -> Text:
+    return ax.set_title(text, loc="left", fontsize="medium", fontweight="bold")
+
+
+def _empty(ax: Axes, text: str) -> None:
+    ax.set_axis_off()
+    ax.text(0, 0.5, text, transform=ax.transAxes, va="center")
+
+
+def _rows(ax: Axes, names: Sequence[str]) -> None:
+    """Name bars that lie, the first on top."""
+    ax.set_yticks(range(len(names)), names)
+    ax.invert_yaxis()
+    ax.tick_params(axis="y", length=0)
+    _bare(ax)
+
+
+def _bare(ax: Axes) -> None:
+    ax.spines[["top", "right"]].set_visible(False)
+
+
+def _literally(*texts: Text) -> None:
+    """Write dollars as dollars, and no formulas."""
+    for text in texts:
+        text.set_parse_math(False)
+
+
+def _short(text: str, longest: int = _LONGEST) -> str:
+    r"""Return a word that fits beside its bar.
+
+    >>> _short("late"), _short("internationalisation"), _short("a\nb"), _short("")
+    ('late', 'internationalisat…', 'a\\nb', "''")
+    """
+    shown = repr(text)[1:-1] if not text.isprintable() else text
+    return (shown if len(shown) <= longest else f"{shown[: longest - 1]}…") or "''"
