@@ -130,7 +130,7 @@ class Results:
         for cell in self.cells:
             groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
         rows = []
-        for (dataset, _, k), cells in groups.items():
+        for (dataset, _, k), cells in sorted(groups.items(), key=lambda group: _place(TITLES, group[0][0])):
             largest = max(cells, key=lambda cell: cell.passes)
             alike = [cell for cell in cells if cell.method == largest.method]
             texts = [

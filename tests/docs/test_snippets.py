@@ -32,6 +32,11 @@ WITH_SNIPPETS = [page for page in all_pages() if any(block.kind in {"python", "b
 
 NOT_RUN = {
     "how-to/prompts.md": ["it asks the embedded model for minutes"],
+    "how-to/reproduce.md": [
+        "it needs benchmark data",
+        "it needs benchmark data",
+        "it needs a GPU and a server",
+    ],
     "how-to/scaling.md": ["it needs a server of one's own with a model of that name"],
     "how-to/serving.md": ["it needs the server of the other terminal"],
 }
@@ -224,7 +229,7 @@ def test_only_these_blocks_are_not_run():
 def test_what_shells_are_told_besides_exists():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), flags=re.MULTILINE)
-    for page in all_pages():
+    for page in [*all_pages(), "../README.md"]:
         for block in blocks(page):
             for line in lines(block.code) if block.kind == "bash" else []:
                 words = shlex.split(line, comments=True)
@@ -236,8 +241,17 @@ def test_what_shells_are_told_besides_exists():
                     assert set(named.split(",")) <= set(extras), line
 
 
+def test_the_readme_is_short_and_its_commands_exist():
+    assert len((ROOT / "README.md").read_text("utf-8").splitlines()) <= 200
+    typed = [line for block in blocks("../README.md") if block.kind == "bash" for line in lines(block.code)]
+    commands = [shlex.split(line, comments=True)[1:] for line in typed if line.startswith("pbsdk ")]
+    assert len(commands) >= 8
+    for words in commands:
+        parse(words)
+
+
 def test_every_adapter_has_a_page():
-    adapters = {backend.name for backend in available()} - {"fake"}
+    adapters = {backend.name for backend in available()} - {"fake", "replay"}  # these are for tests, and their page is too
     assert {page.stem for page in (DOCS / "providers").glob("*.md")} == adapters | {"index"}
 
 
