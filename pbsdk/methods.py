@@ -136,3 +136,4 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 """The methods by the names that `--methods` takes, in the order of the tables."""
 
 DEFAULT_METHODS = ("boosting", "boosting-32", "voting", "best-single", "random", "manual")
+"""Six that cost ten passes an example together."""

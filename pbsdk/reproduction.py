@@ -52,6 +52,7 @@ from pbsdk.tokenmatrix import Matrices, collect
 __all__ = ["PROMPT_SETS", "Reproduction", "Settings"]
 
 PROMPT_SETS = ("paper", "own", "generated")
+"""The sets of prompts that have names; any pool is one too."""
 
 _TEST_SEED = 13
 """What draws the test rows: the same for all draws, so that they share the answers."""
