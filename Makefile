@@ -39,8 +39,9 @@ types: $(STAMP)
 contracts: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
+# A worker a core, a thread each: threads that wait for each other on busy cores cost far more than they bring.
 tests: $(STAMP)
-	$(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile
 
 docs: $(STAMP) ## build the documentation into build/site, warnings as errors
 	$(BIN)/mkdocs build --strict

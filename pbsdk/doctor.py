@@ -34,7 +34,7 @@ PATIENCE = 120.0
 """Seconds that one part may take to be tried: torch takes some on a cold disk."""
 _MARK = "pbsdk-doctor:"
 _CORE = "the core"
-_UNASKED = {"dev"}
+_UNASKED = {"dev", "docs"}
 """Extras that are for work on pbsdk itself."""
 _REQUIREMENT = re.compile(r"""^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?([^;]*)(?:;.*extra\s*==\s*['"]([^'"]+)['"])?""")
 _SHARED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "fuse.sshfs", "afs", "9p"}

@@ -137,6 +137,9 @@ class FakeBackend(MaskedLMBackend):
         (answer,) = fake.fill([MaskedQuery((Part("prompt", "It was "), Part("mask")), "doctor", "doctor")])
         return Checkup({"asked": f"{len(fake.asked)} query, {len(answer.codes):,} tokens answered"})
 
+    def __repr__(self) -> str:
+        return f"FakeBackend({', '.join(f'{name}={value}' for name, value in self.identity.details.items())})"
+
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
         """Answer from the words of each query."""
         self.asked.extend(queries)

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 
-_INCLUDE = re.compile(r'^--8<-- "(.*)"$', re.MULTILINE)
+_INCLUDE = re.compile(r'^--8<-- "([^":]*)"$', re.MULTILINE)  # whole files; a part has no snippets
 _PIECE = re.compile(
     r"^(?P<indent> *)```(?P<kind>\w*)[^\n]*\n(?P<code>.*?)^(?P=indent)```|<!-- (?P<comment>.*?) -->",
     re.MULTILINE | re.DOTALL,

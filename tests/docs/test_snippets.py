@@ -252,7 +252,10 @@ def test_the_readme_is_short_and_its_commands_exist():
 
 
 def test_every_adapter_has_a_page():
-    adapters = {backend.name for backend in available()} - {"fake", "replay"}  # these are for tests, and their page is too
+    adapters = {backend.name for backend in available()} - {
+        "fake",
+        "replay",
+    }  # these are for tests, and their page is too
     assert {page.stem for page in (DOCS / "providers").glob("*.md")} == adapters | {"index"}
 
 
