@@ -17,7 +17,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.kernels import njit
+from pbsdk.kernels import WIDTH, below, njit
 
 __all__ = ["search", "search_pairs"]
 
@@ -39,6 +39,68 @@ def _wins_tie(
 
 
 @njit
+def _lined_up(
+    codes: npt.NDArray[np.uint16],
+    rows: npt.NDArray[np.int64],
+    places: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint16]:
+    """Return the codes (C, M, examples) of all candidates, the examples sorted and filled up to whole words."""
+    n_classes, most = places.shape
+    tried = np.zeros((n_classes, most, -(-len(order) // WIDTH) * WIDTH), dtype=np.uint16)
+    for c in range(n_classes):
+        for k in range(sizes[c]):
+            row = codes[rows[places[c, k]]]
+            for i in range(len(order)):
+                tried[c, k, i] = row[order[i]]
+    return tried
+
+
+@njit
+def _own_examples(starts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint64]:
+    """Return, as bits (C, words), which examples are a class's own."""
+    n_classes = len(starts) - 1
+    own = np.zeros((n_classes, -(-starts[n_classes] // WIDTH)), dtype=np.uint64)
+    for c in range(n_classes):
+        for i in range(starts[c], starts[c + 1]):
+            own[c, i // WIDTH] |= np.uint64(1) << np.uint64(i % WIDTH)
+    return own
+
+
+@njit
+def _weight_table(weights: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Return the weight (words * 8, 256) of the examples in each byte of a set, for all values of the byte."""
+    n_bytes = -(-len(weights) // WIDTH) * 8
+    table = np.zeros((n_bytes, 256), dtype=np.int64)
+    for i in range(8 * n_bytes):
+        byte = table[i // 8]
+        bit = 1 << (i % 8)
+        weight = weights[i] if i < len(weights) else 0
+        for x in range(bit):
+            byte[bit + x] = byte[x] + weight
+    return table
+
+
+@njit
+def _weigh_word(bits: np.uint64, word: int, table: npt.NDArray[np.int64]) -> int:
+    """Return the weight of the examples in one word of a set."""
+    weight = 0
+    for k in range(8):
+        weight += table[8 * word + k, (bits >> np.uint64(8 * k)) & np.uint64(255)]
+    return weight
+
+
+@njit
+def _weigh(masks: npt.NDArray[np.uint64], row: int, table: npt.NDArray[np.int64]) -> int:
+    """Return the weight of the examples in a set."""
+    weight = 0
+    for j in range(masks.shape[1]):
+        weight += _weigh_word(masks[row, j], j, table)
+    return weight
+
+
+@njit
 def search_pairs(
     codes: npt.NDArray[np.uint16],  # (tokens, N)
     rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
@@ -52,47 +114,32 @@ def search_pairs(
     best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
 ) -> int:
     """Try every pair of tokens, and every pair reversed; return the least error."""
+    tried = _lined_up(codes, rows, places, sizes, order)
+    own = _own_examples(starts)
+    table = _weight_table(weights)
     best_error, best_sum = 2**62, -np.inf
     choice = np.empty(2, dtype=np.int64)
     for first in range(2):  # the class whose list gives the token for class 0
         second = 1 - first
-        partners = np.empty((len(order), sizes[second]), dtype=np.uint16)  # side by side: all are tried at once
-        for i in range(len(order)):
-            for b in range(sizes[second]):
-                partners[i, b] = codes[rows[places[second, b]], order[i]]
-        errors = np.empty(sizes[second], dtype=np.int64)
+        errors = np.zeros((sizes[first], sizes[second]), dtype=np.int64)
+        for j in range(own.shape[1]):  # the words outside: a word's part of the table stays at hand
+            for a in range(sizes[first]):
+                for b in range(sizes[second]):
+                    lost = below(tried[second, b], tried[first, a], j * WIDTH)
+                    lost = (lost & own[0, j]) | (~lost & own[1, j])
+                    errors[a, b] += _weigh_word(lost, j, table)
         for a in range(sizes[first]):
-            errors[:] = 0
-            for i in range(len(order)):
-                weight, code, row = weights[i], codes[rows[places[first, a]], order[i]], partners[i]
-                if i < starts[1]:
-                    for b in range(len(errors)):
-                        errors[b] += weight if row[b] < code else 0
-                else:
-                    for b in range(len(errors)):
-                        errors[b] += weight if row[b] >= code else 0
-            for b in range(len(errors)):
-                if errors[b] > best_error:
+            for b in range(sizes[second]):
+                if errors[a, b] > best_error:
                     continue
                 choice[0] = tokens[places[first, a]]
                 choice[1] = tokens[places[second, b]]
                 summed = scores[0, places[first, a]] + scores[1, places[second, b]]
-                if errors[b] < best_error or _wins_tie(summed, best_sum, choice, best):
-                    best_error = errors[b]
+                if errors[a, b] < best_error or _wins_tie(summed, best_sum, choice, best):
+                    best_error = errors[a, b]
                     best_sum = summed
                     best[:] = choice
     return best_error
-
-
-@njit
-def _weigh(masks: npt.NDArray[np.uint64], row: int, table: npt.NDArray[np.int64]) -> int:
-    """Return the weight of the examples in a mask; `table[j, x]` is that of byte x at place j."""
-    weight = 0
-    for j in range(masks.shape[1]):
-        word = masks[row, j]
-        for k in range(8):
-            weight += table[8 * j + k, (word >> np.uint64(8 * k)) & np.uint64(255)]
-    return weight
 
 
 @njit
@@ -112,53 +159,25 @@ def search(
 
     Classes are settled one after another. A branch is left when what is lost already, and what the
     open classes must lose of their own examples, weighs more than the best known; or as much, and
-    the tie can't be won.
+    the tie can't be won. In the same way, a token of an open class is closed for a branch where it
+    would lose too much.
     """
     n_classes, most = places.shape
-    n_examples = len(order)
     last = n_classes - 1
-    n_words = (n_examples + 63) // 64
-    tried = np.empty((n_classes, most, n_examples), dtype=np.uint16)  # the codes
-    for c in range(n_classes):
-        for k in range(sizes[c]):
-            for i in range(n_examples):
-                tried[c, k, i] = codes[rows[places[c, k]], order[i]]
-    table = np.zeros((8 * n_words, 256), dtype=np.int64)
-    for i in range(n_examples):
-        byte = table[i // 8]
-        bit = 1 << (i % 8)
-        for x in range(bit):
-            byte[bit + x] = byte[x] + weights[i]
-    for i in range(n_examples, 64 * n_words):
-        byte = table[i // 8]
-        bit = 1 << (i % 8)
-        for x in range(bit):
-            byte[bit + x] = byte[x]
-
-    inside = np.zeros((n_classes, 8 * n_words), dtype=np.uint64)  # which bits of a byte are a class's own examples
-    for c in range(n_classes):
-        for i in range(starts[c], starts[c + 1]):
-            inside[c, i // 8] |= np.uint64(1 << (i % 8))
+    tried = _lined_up(codes, rows, places, sizes, order)
+    own = _own_examples(starts)
+    table = _weight_table(weights)
+    n_words = own.shape[1]
 
     # spoilt[a, b, j, k]: by token j of class a against token k of class b > a
-    spoilt = np.zeros((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
+    spoilt = np.empty((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
     for a in range(n_classes):
         for b in range(a + 1, n_classes):
             for j in range(sizes[a]):
-                row_a = tried[a, j]
                 for k in range(sizes[b]):
-                    row_b = tried[b, k]
-                    mask = spoilt[a, b, j, k]
-                    for word in range(starts[a] // 64, (starts[a + 1] + 63) // 64):
-                        bits = np.uint64(0)
-                        for i in range(max(starts[a], 64 * word), min(starts[a + 1], 64 * word + 64)):
-                            bits |= np.uint64(row_b[i] < row_a[i]) << np.uint64(i & 63)
-                        mask[word] |= bits
-                    for word in range(starts[b] // 64, (starts[b + 1] + 63) // 64):
-                        bits = np.uint64(0)
-                        for i in range(max(starts[b], 64 * word), min(starts[b + 1], 64 * word + 64)):
-                            bits |= np.uint64(row_a[i] <= row_b[i]) << np.uint64(i & 63)
-                        mask[word] |= bits
+                    for word in range(n_words):
+                        lost_a = below(tried[b, k], tried[a, j], word * WIDTH)
+                        spoilt[a, b, j, k, word] = (lost_a & own[a, word]) | (~lost_a & own[b, word])
 
     # A good start: improve one class at a time until nothing changes.
     pick = np.zeros(n_classes, dtype=np.int64)
@@ -200,11 +219,18 @@ def search(
     lost = np.zeros((n_classes, n_words), dtype=np.uint64)  # by the classes settled
     threat = np.zeros((n_classes, n_classes, most, n_words), dtype=np.uint64)  # by an open class's token, at a level
     toll = np.zeros((n_classes, n_classes), dtype=np.int64)  # what an open class loses of its own at least, at a level
+    still = np.zeros((n_classes, n_classes, most), dtype=np.int64)  # the tokens that are open, at a level ...
+    n_still = np.zeros((n_classes, n_classes), dtype=np.int64)  # ... and how many
+    for c in range(n_classes):
+        n_still[0, c] = sizes[c]
+        still[0, c] = np.arange(most)
+    prices = np.zeros((n_classes, most), dtype=np.int64)  # what open tokens lose of their class's own examples
     pick[0] = -1
     level = 0
     while level >= 0:
         if level == last:
-            for k in range(sizes[last]):
+            for at in range(n_still[last, last]):
+                k = still[last, last, at]
                 for j in range(n_words):
                     marks[0, j] = lost[last, j] | threat[last, last, k, j]
                 error = _weigh(marks, 0, table)
@@ -219,10 +245,10 @@ def search(
             level -= 1
             continue
         pick[level] += 1
-        k = pick[level]
-        if k == sizes[level]:
+        if pick[level] == n_still[level, level]:
             level -= 1
             continue
+        k = still[level, level, pick[level]]
         for j in range(n_words):
             lost[level + 1, j] = lost[level, j] | threat[level, level, k, j]
         bound = _weigh(lost, level + 1, table)
@@ -232,14 +258,16 @@ def search(
             if bound > best_error:
                 break
             least = 2**62
-            for other in range(sizes[c]):
+            for at in range(n_still[level, c]):
+                other = still[level, c, at]
                 for j in range(n_words):
                     threat[level + 1, c, other, j] = threat[level, c, other, j] | spoilt[level, c, k, other, j]
-                own = 0
+                price = 0
                 for byte in range(starts[c] // 8, (starts[c + 1] + 7) // 8):
-                    bits = threat[level + 1, c, other, byte // 8] >> np.uint64(8 * (byte % 8))
-                    own += table[byte, bits & inside[c, byte]]
-                least = min(least, own)
+                    bits = (threat[level + 1, c, other, byte // 8] & own[c, byte // 8]) >> np.uint64(8 * (byte % 8))
+                    price += table[byte, bits & np.uint64(255)]
+                prices[c, other] = price
+                least = min(least, price)
             bound += least - toll[level, c]
             toll[level + 1, c] = least
         if bound > best_error:
@@ -251,6 +279,13 @@ def search(
                 highest += tops[c]
             if highest < best_sum:
                 continue
+        for c in range(level + 1, n_classes):
+            n_still[level + 1, c] = 0
+            for at in range(n_still[level, c]):
+                other = still[level, c, at]
+                if bound - toll[level + 1, c] + prices[c, other] <= best_error:
+                    still[level + 1, c, n_still[level + 1, c]] = other
+                    n_still[level + 1, c] += 1
         choice[level] = tokens[places[level, k]]
         level += 1
         sums[level] = summed

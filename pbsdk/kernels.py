@@ -27,15 +27,19 @@ import numpy as np
 import numpy.typing as npt
 from llvmlite import ir  # type: ignore[import-untyped]
 from numba import types
+from numba.core import cgutils
 from numba.extending import intrinsic as untyped_intrinsic
 
-__all__ = ["WIDTH", "entering", "exact_scores", "njit", "scan", "shortlists"]
+__all__ = ["SPAN", "WIDTH", "below", "entering", "exact_scores", "njit", "scan", "shortlists"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = untyped_intrinsic
 
 WIDTH = 64
 """How many tokens stand side by side in a block of the coarse copy."""
+
+SPAN = 128
+"""How many examples have a scale together."""
 
 PIECE = 16
 """How many examples are summed in sixteen bits before the sum is put aside."""
@@ -78,17 +82,18 @@ def exact_scores(
     return scores
 
 
-# Four steps of `scan` are spelled out in vectors of WIDTH lanes. As loops they are widened to 32 bits, and each is
-# preceded by a dozen checks that its arrays don't overlap; together that takes three times as long.
+# Three steps of `scan` are spelled out in vectors of WIDTH lanes. As loops they are widened to 32 bits, and each is
+# preceded by a dozen checks that its arrays don't overlap; together that takes many times as long.
 
-BYTES, SHORTS, WORDS = (ir.VectorType(ir.IntType(bits), WIDTH) for bits in (8, 16, 32))
+HALF = WIDTH // 2
+SHORTS, WORDS = ir.VectorType(ir.IntType(16), HALF), ir.VectorType(ir.IntType(32), HALF // 2)
 FLOATS = ir.VectorType(ir.FloatType(), WIDTH)
 
 
 def _lanes(  # pragma: no cover - runs while compiling
     context: Any, builder: Any, signature: Any, args: Any, k: int, at: Any, kind: Any
 ) -> Any:
-    """Return a pointer to WIDTH lanes of the array that is argument k, from place `at` on."""
+    """Return a pointer to a vector in the array that is argument k, from place `at` on."""
     array = context.make_array(signature.args[k])(context, builder, args[k])
     return builder.bitcast(builder.gep(array.data, [at]), kind.as_pointer())
 
@@ -96,64 +101,74 @@ def _lanes(  # pragma: no cover - runs while compiling
 def _spread(builder: Any, value: Any, kind: Any) -> Any:  # pragma: no cover - runs while compiling
     """Return a vector with the value in every lane."""
     nothing = ir.Constant(kind, ir.Undefined)
-    return builder.shuffle_vector(
-        builder.insert_element(nothing, value, ir.IntType(32)(0)), nothing, ir.Constant(WORDS, [0] * WIDTH)
-    )
+    zeros = ir.Constant(ir.VectorType(ir.IntType(32), kind.count), [0] * kind.count)
+    return builder.shuffle_vector(builder.insert_element(nothing, value, ir.IntType(32)(0)), nothing, zeros)
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
-def _add_products(_: Any, roots: Any, at: Any, shares: Any, first: Any, sums: Any, count: Any) -> Any:
-    """Do `sums[t] += roots[at + i * WIDTH + t]**2 * shares[first + i] >> 16` for `count` examples i."""
+def _high_product(builder: Any, left: Any, right: Any) -> Any:  # pragma: no cover - runs while compiling
+    """Return the upper sixteen of the 32 bits of products."""
+    wide = ir.VectorType(ir.IntType(32), HALF)
+    product = builder.mul(builder.zext(left, wide), builder.zext(right, wide))
+    return builder.trunc(builder.lshr(product, ir.Constant(wide, [16] * HALF)), SHORTS)
+
+
+def _fused(builder: Any, left: Any, right: Any, plus: Any) -> Any:  # pragma: no cover - runs while compiling
+    """Return `left * right + plus`, in one step where the processor has it."""
+    return builder.fadd(builder.fmul(left, right, flags=("contract",)), plus, flags=("contract",))
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
+def _add_piece(
+    _: Any, bytes_: Any, at: Any, shares: Any, first: Any, count: Any, unit: Any, centre: Any, off: Any,
+    scales: Any, from_: Any, masses: Any, to: Any, rest: Any,
+) -> Any:  # fmt: skip
+    """Sum up `count` examples from `first` on, whose rows begin at `at`, for WIDTH tokens t.
+
+    With `mass = unit * sum over i of (q[i, t] * shares[first + i] >> 8) + centre`, add `scales[from_ + t] * mass`
+    to `masses[to + t]` and `scales[from_ + t] * (off - mass)` to `rest[t]`.
+
+    Two tokens share sixteen bits: `q[i, t]` is byte 2t of a row, and `q[i, HALF + t]` byte 2t + 1. Shares hold their
+    sixteen bits twice, because 32 bits are spread faster.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        target = _lanes(context, builder, signature, args, 4, ir.IntType(64)(0), SHORTS)
+        _, at, _, first, count, unit, centre, off, _, from_, _, to, _ = args
         weights = context.make_array(signature.args[2])(context, builder, args[2])
-        total = builder.load(target, align=2)
-        for row in range(count.literal_value):
-            place = builder.add(args[1], ir.IntType(64)(row * WIDTH))
-            root = builder.load(_lanes(context, builder, signature, args, 0, place, BYTES), align=1)
-            root = builder.zext(root, SHORTS)
-            share = builder.load(builder.gep(weights.data, [builder.add(args[3], ir.IntType(64)(row))]))
-            product = builder.mul(
-                builder.zext(builder.mul(root, root), WORDS), builder.zext(_spread(builder, share, SHORTS), WORDS)
-            )
-            total = builder.add(total, builder.trunc(builder.lshr(product, ir.Constant(WORDS, [16] * WIDTH)), SHORTS))
-        builder.store(total, target, align=2)
-        return context.get_dummy_value()
-
-    return types.void(roots, at, shares, first, sums, count), generate
-
-
-@intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
-def _put_aside(_: Any, sums: Any, unit: Any, centre: Any, masses: Any, at: Any, total: Any) -> Any:
-    """Add `sums[t] * unit + centre` to `masses[at + t]` and to `total[t]`, and set the sums to 0."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        source = _lanes(context, builder, signature, args, 0, ir.IntType(64)(0), SHORTS)
-        value = builder.uitofp(builder.load(source, align=2), FLOATS)
-        value = builder.fadd(builder.fmul(value, _spread(builder, args[1], FLOATS)), _spread(builder, args[2], FLOATS))
-        for k, place in ((3, args[4]), (5, ir.IntType(64)(0))):
+        sums = [cgutils.alloca_once_value(builder, ir.Constant(SHORTS, [0] * HALF)) for _ in range(2)]
+        with cgutils.for_range(builder, count) as loop:
+            place = builder.add(at, builder.mul(loop.index, ir.IntType(64)(WIDTH)))
+            both = builder.load(_lanes(context, builder, signature, args, 0, place, SHORTS), align=1)
+            share = builder.load(builder.gep(weights.data, [builder.add(first, loop.index)]))
+            share = builder.bitcast(_spread(builder, share, WORDS), SHORTS)
+            low = builder.shl(both, ir.Constant(SHORTS, [8] * HALF))
+            high = builder.and_(both, ir.Constant(SHORTS, [0xFF00] * HALF))
+            for total, half in zip(sums, (low, high), strict=True):
+                builder.store(builder.add(builder.load(total), _high_product(builder, half, share)), total)
+        both_sums = builder.shuffle_vector(*map(builder.load, sums), ir.Constant(ir.VectorType(ir.IntType(32), WIDTH), list(range(WIDTH))))
+        mass = _fused(builder, builder.uitofp(both_sums, FLOATS), _spread(builder, unit, FLOATS), _spread(builder, centre, FLOATS))
+        scale = builder.load(_lanes(context, builder, signature, args, 8, from_, FLOATS), align=4)
+        left = builder.fsub(_spread(builder, off, FLOATS), mass)
+        for k, place, value in ((10, to, mass), (12, ir.IntType(64)(0), left)):
             target = _lanes(context, builder, signature, args, k, place, FLOATS)
-            builder.store(builder.fadd(builder.load(target, align=4), value), target, align=4)
-        builder.store(ir.Constant(SHORTS, [0] * WIDTH), source, align=2)
+            builder.store(_fused(builder, scale, value, builder.load(target, align=4)), target, align=4)
         return context.get_dummy_value()
 
-    return types.void(sums, unit, centre, masses, at, total), generate
+    return types.void(bytes_, at, shares, first, count, unit, centre, off, scales, from_, masses, to, rest), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
-def _reaching(_: Any, masses: Any, at: Any, rest: Any, scales: Any, from_: Any, low: Any) -> Any:
-    """Return, as bits, where `scales[from_ + t] * (2 * masses[at + t] + rest[t]) >= low`."""
+def _reaching(_: Any, masses: Any, at: Any, rest: Any, low: Any) -> Any:
+    """Return, as bits, where `2 * masses[at + t] + rest[t] >= low`."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        mass, rest, scale = (
+        mass, rest = (
             builder.load(_lanes(context, builder, signature, args, k, place, FLOATS), align=4)
-            for k, place in ((0, args[1]), (2, ir.IntType(64)(0)), (3, args[4]))
+            for k, place in ((0, args[1]), (2, ir.IntType(64)(0)))
         )
-        high = builder.fmul(scale, builder.fadd(builder.fadd(mass, mass), rest))
-        return builder.bitcast(builder.fcmp_ordered(">=", high, _spread(builder, args[5], FLOATS)), ir.IntType(64))
+        high = builder.fadd(builder.fadd(mass, mass), rest)
+        return builder.bitcast(builder.fcmp_ordered(">=", high, _spread(builder, args[3], FLOATS)), ir.IntType(64))
 
-    return types.uint64(masses, at, rest, scales, from_, low), generate
+    return types.uint64(masses, at, rest, low), generate
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
@@ -166,32 +181,46 @@ def _lowest_bit(_: Any, bits: Any) -> Any:
     return types.int64(bits), generate
 
 
+@intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
+def below(_: Any, left: Any, right: Any, at: Any) -> Any:
+    """Return, as bits, where `left[at + t] < right[at + t]`, for WIDTH codes t."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        kind = ir.VectorType(ir.IntType(16), WIDTH)
+        left, right = (
+            builder.load(_lanes(context, builder, signature, args, k, args[2], kind), align=2) for k in (0, 1)
+        )
+        return builder.bitcast(builder.icmp_unsigned("<", left, right), ir.IntType(64))
+
+    return types.uint64(left, right, at), generate
+
+
 @njit
 def _share_out(
     weights: npt.NDArray[np.float64],
     starts: npt.NDArray[np.int64],
-    shares: npt.NDArray[np.uint16],
-    ends: npt.NDArray[np.int64],
-    units: npt.NDArray[np.float32],
-) -> float:
-    """Cut each class into pieces, write their weights in sixteen bits, and bound what that blurs."""
-    blur = 0.0
+    shares: npt.NDArray[np.uint32],  # (N,): the weight within the piece, in sixteen bits, twice
+    ends: npt.NDArray[np.int64],  # of the pieces
+    of_class: npt.NDArray[np.int64],
+    totals: npt.NDArray[np.float64],
+) -> int:
+    """Cut the examples into pieces of one class and one span, and write their weights in sixteen bits."""
     n_pieces = 0
+    begin = 0
     for c in range(len(starts) - 1):
-        begin = starts[c]
         while begin < starts[c + 1]:
-            end = min(begin + PIECE, starts[c + 1])
+            end = min(begin + PIECE, starts[c + 1], (begin // SPAN + 1) * SPAN)
             total = 0.0
             for i in range(begin, end):
                 total += weights[i]
             for i in range(begin, end):
-                shares[i] = np.uint16(weights[i] / total * FULL + 0.5)
+                shares[i] = np.uint32(weights[i] / total * FULL + 0.5) * np.uint32(65537)
             ends[n_pieces] = end
-            units[n_pieces] = total * (65536.0 / FULL)
-            blur += total * (65536.0 / FULL) * (end - begin)
+            of_class[n_pieces] = c
+            totals[n_pieces] = total
             n_pieces += 1
             begin = end
-    return blur
+    return n_pieces
 
 
 @njit
@@ -213,8 +242,8 @@ def _replace_least(heap: npt.NDArray[np.float32], value: float) -> None:
 
 @njit
 def scan(
-    blocks: npt.NDArray[np.uint8],  # (B, N, WIDTH): roots of probabilities; 255 is the token's greatest
-    scales: npt.NDArray[np.float32],  # (B, WIDTH): the greatest probability / 255^2; 0 where there is no token
+    blocks: npt.NDArray[np.uint8],  # (B, N, WIDTH): probabilities; 255 is the token's greatest in a span of examples
+    scales: npt.NDArray[np.float32],  # (B, spans, WIDTH): the greatest probability / 255; 0 where there is no token
     norms: npt.NDArray[np.float32],  # (B,), descending: the greatest length of a token's vector of probabilities
     first: int,  # the number of the first block
     weights: npt.NDArray[np.float64],  # (N,), summing to 1, sorted by class
@@ -228,30 +257,40 @@ def scan(
 ) -> tuple[int, bool]:
     """Name the tokens that may be among the m best of a class; say whether later blocks can be skipped.
 
-    A probability is `scale * (q + d)**2` with `|d| <= 1/2`, so the estimate `scale * q**2` is off by
-    at most `scale * (q + 1/4)`, and a sum weighted by w by at most `scale * (sqrt(sum w q**2) + 1/4)`,
-    as the weights sum to 1 (Cauchy and Schwarz). Sums in sixteen bits add at most one unit an example.
+    A probability is `scale * (q + d)` with `|d| <= 1/2`, so a weighted sum of them is off by at most
+    half the weight, times the scale. Sums in sixteen bits add at most one unit an example.
     """
     n_blocks, n_examples, _ = blocks.shape
+    n_spans = scales.shape[1]
     n_classes, _ = lows.shape
-    roots, all_scales = blocks.reshape(-1), scales.reshape(-1)
-    shares = np.empty(n_examples, dtype=np.uint16)
+    all_bytes, all_scales = blocks.reshape(-1), scales.reshape(-1)
+    shares = np.empty(n_examples, dtype=np.uint32)
     ends = np.empty(n_examples, dtype=np.int64)
-    units = np.empty(n_examples, dtype=np.float32)
-    blur = np.float32(_share_out(weights, starts, shares, ends, units) * 1.001)
+    of_class = np.empty(n_examples, dtype=np.int64)
+    totals = np.empty(n_examples)
+    n_pieces = _share_out(weights, starts, shares, ends, of_class, totals)
+    rounding = (n_pieces + 64) * 2.0**-22  # of what is done in single precision
+    units = np.empty(n_pieces, dtype=np.float32)
+    centres = np.empty(n_pieces, dtype=np.float32)
+    offs = np.empty(n_pieces, dtype=np.float32)  # how far off a sum is at most
+    span_offs = np.zeros(n_spans, dtype=np.float32)
+    begin = 0
+    for piece in range(n_pieces):
+        unit = totals[piece] * (256.0 / FULL)
+        blur = unit * (ends[piece] - begin)
+        units[piece] = unit
+        centres[piece] = blur / 2
+        offs[piece] = (totals[piece] / 2 + blur) * 1.001 + 255 * rounding * totals[piece]
+        span_offs[begin // SPAN] += offs[piece]
+        begin = ends[piece]
     steepest = 0.0  # the greatest length of a class's vector of weights
     for c in range(n_classes):
         square = 0.0
         for i in range(starts[c], starts[c + 1]):
             square += weights[i] * weights[i]
         steepest = max(steepest, np.sqrt(square))
-    rounding = np.float32((n_examples + 64) * 2.0**-23)  # of what is done in single precision
-    sums = np.zeros(WIDTH, dtype=np.uint16)
     masses = np.empty(n_classes * WIDTH, dtype=np.float32)  # (C, WIDTH), flat
-    total = np.empty(WIDTH, dtype=np.float32)
-    slack = np.empty(WIDTH, dtype=np.float32)  # how far off a mass, or a score, is at most
-    rest = np.empty(WIDTH, dtype=np.float32)
-    half, quarter, inflate = np.float32(0.5), np.float32(0.25), np.float32(1.001)
+    rest = np.empty(WIDTH, dtype=np.float32)  # what a score is at most, less twice the mass
     for b in range(n_blocks):
         least = lows[0, 0]
         for c in range(1, n_classes):
@@ -259,39 +298,33 @@ def scan(
         if steepest * norms[b] * 1.0001 < least:
             return n_found, True
         masses[:] = 0
-        total[:] = 0
-        piece = 0
-        i = 0
-        for c in range(n_classes):
-            while i < starts[c + 1]:
-                centre = units[piece] * half * np.float32(ends[piece] - i)
-                while i + 4 <= ends[piece]:
-                    _add_products(roots, (b * n_examples + i) * WIDTH, shares, i, sums, 4)
-                    i += 4
-                while i < ends[piece]:
-                    _add_products(roots, (b * n_examples + i) * WIDTH, shares, i, sums, 1)
-                    i += 1
-                _put_aside(sums, units[piece], centre, masses, c * WIDTH, total)
-                piece += 1
-        for t in range(WIDTH):
-            slack[t] = (np.sqrt(total[t] + blur) + quarter) * inflate + blur + rounding * total[t]
-            rest[t] = slack[t] - total[t]
+        rest[:] = 0
+        begin = 0
+        for piece in range(n_pieces):
+            _add_piece(
+                all_bytes, (b * n_examples + begin) * WIDTH, shares, begin, ends[piece] - begin,
+                units[piece], centres[piece], offs[piece],
+                all_scales, (b * n_spans + begin // SPAN) * WIDTH, masses, of_class[piece] * WIDTH, rest,
+            )  # fmt: skip
+            begin = ends[piece]
         left = np.uint64(0)
         for c in range(n_classes):
-            left |= _reaching(masses, c * WIDTH, rest, all_scales, b * WIDTH, lows[c, 0])
+            left |= _reaching(masses, c * WIDTH, rest, lows[c, 0])
         while left:
             t = _lowest_bit(left)
             left &= left - np.uint64(1)
-            scale = scales[b, t]
-            if scale == 0:
+            if scales[b, 0, t] == 0:
                 continue
+            slack = np.float32(0)  # how far off a mass, or a score, is at most
+            for span in range(n_spans):
+                slack += scales[b, span, t] * span_offs[span]
             best = masses[t]
             for c in range(1, n_classes):
                 best = max(best, masses[c * WIDTH + t])
             for c in range(n_classes):
                 mass = masses[c * WIDTH + t]
-                high = scale * (mass + mass + rest[t])
-                if high < lows[c, 0] or (mass + slack[t] < best and not everywhere[c]):
+                high = mass + mass + rest[t]
+                if high < lows[c, 0] or (mass + slack < best and not everywhere[c]):
                     continue
                 found[n_found] = (first + b) * WIDTH + t
                 found_for[n_found] = c
@@ -299,9 +332,9 @@ def scan(
                 n_found += 1
                 certain = True
                 for other in range(n_classes):
-                    if other != c and mass - slack[t] <= masses[other * WIDTH + t] and not everywhere[c]:
+                    if other != c and mass - slack <= masses[other * WIDTH + t] and not everywhere[c]:
                         certain = False
-                sure = scale * (mass + mass - total[t] - slack[t])
+                sure = high - slack - slack
                 if certain and sure > lows[c, 0]:
                     _replace_least(lows[c], sure)
     return n_found, False

@@ -50,8 +50,8 @@ CHUNK = 32 * 2**20
 CHANCES: Floats = np.exp(np.arange(65536) / -STEPS_PER_NAT).astype(np.float32).astype(np.float64)
 """The probability that each code stands for; rounded to 24 bits, which all machines agree on."""
 
-ROOTS: npt.NDArray[np.uint8] = np.rint(255 * np.exp(np.arange(65536) / (-2 * STEPS_PER_NAT))).astype(np.uint8)
-"""255 times the root of the probability that each code stands for."""
+BYTES: npt.NDArray[np.uint8] = np.rint(255 * CHANCES).astype(np.uint8)
+"""255 times the probability that each code stands for."""
 
 
 class _Spill:
@@ -285,27 +285,37 @@ class CoarseCopy:
     place of the blocks, or -1 where there is none.
     """
 
-    def __init__(self, matrix: TokenMatrix, order: Tokens, width: int) -> None:
+    def __init__(self, matrix: TokenMatrix, order: Tokens, width: int, span: int) -> None:
         self._shape = (-(-matrix.n_columns // width), matrix.n_examples, width)
-        least = np.full(matrix.n_columns, 65535, dtype=np.uint16)
+        self._span = span
+        n_spans = -(-matrix.n_examples // span)
+        place = np.argsort(order, kind="stable")  # where each example stands
+        least = np.full((n_spans, matrix.n_columns), 65535, dtype=np.uint16)
         squares = np.zeros(matrix.n_columns)
-        for _, panel in matrix.panels():
-            np.minimum(least, panel.min(axis=1), out=least)
+        for start, panel in matrix.panels():
+            spans, cuts, sorted_order = self._spans(place[start : start + panel.shape[1]])
             for part in self._parts(panel):
+                lowest = np.minimum.reduceat(panel[part][:, sorted_order], cuts, axis=1).T
+                least[spans, part] = np.minimum(least[spans, part], lowest)
                 squares[part] += (CHANCES * CHANCES)[panel[part]].sum(axis=1)
         sorted_columns = np.argsort(-squares, kind="stable")
         slots = self._shape[0] * width
         self.columns = np.full(slots, -1, dtype=np.int64)
         self.columns[: matrix.n_columns] = sorted_columns
-        scales = np.zeros(slots, dtype=np.float32)
-        scales[: matrix.n_columns] = CHANCES[least[sorted_columns]] / 255**2
-        self._scales = scales.reshape(-1, width)
+        scales = np.zeros((slots, n_spans), dtype=np.float32)
+        scales[: matrix.n_columns] = CHANCES[least[:, sorted_columns].T] / 255
+        self._scales = np.ascontiguousarray(scales.reshape(-1, width, n_spans).transpose(0, 2, 1))
         self._norms = np.sqrt(squares[sorted_columns][::width]).astype(np.float32)
         self._blocks = None if matrix.spilled else np.zeros(self._shape, dtype=np.uint8)
         self._spill = _Spill(matrix.folder) if matrix.spilled else None
-        place = np.argsort(order, kind="stable")  # where each example stands
         for start, panel in matrix.panels():
-            self._fill(panel, least, np.argsort(place[start : start + panel.shape[1]]), place[start:])
+            self._fill(panel, least, place[start : start + panel.shape[1]])
+
+    def _spans(self, place: Tokens) -> tuple[Tokens, Tokens, Tokens]:
+        """Sort examples by their places; return the spans they are in, where each begins, and the order."""
+        order = np.argsort(place)
+        spans, cuts = np.unique(place[order] // self._span, return_index=True)
+        return spans, cuts, order
 
     @staticmethod
     def _parts(panel: Codes) -> Iterator[slice]:
@@ -313,15 +323,17 @@ class CoarseCopy:
         step = max(1, CHUNK // (8 * panel.shape[1]))
         return (slice(at, at + step) for at in range(0, len(panel), step))
 
-    def _fill(self, panel: Codes, least: Codes, order: Tokens, place: Tokens) -> None:
-        """Write the roots of one panel; `order` sorts its examples, `place` says where they stand."""
+    def _fill(self, panel: Codes, least: Codes, place: Tokens) -> None:
+        """Write one panel; `place` says where its examples stand, `least` is by span and column."""
         n_blocks, n_examples, width = self._shape
+        order = np.argsort(place)
         places = place[order]
         step = max(1, CHUNK // (8 * width * len(order)))
         for at in range(0, n_blocks, step):
-            columns = self.columns[at * width : (at + step) * width]
-            roots = ROOTS[panel[columns] - least[columns, None]]  # (tokens, examples); -1 reads any row: its scale is 0
-            blocks = roots.reshape(-1, width, len(order))[:, :, order].transpose(0, 2, 1)
+            columns = self.columns[at * width : (at + step) * width]  # -1 reads any row: its scale is 0
+            shares = BYTES[panel[columns][:, order] - least[places // self._span][:, columns].T]  # (tokens, examples)
+            halves = shares.reshape(-1, 2, width // 2, len(order))  # of a block; their tokens alternate
+            blocks = halves.transpose(0, 3, 2, 1).reshape(-1, len(order), width)
             if self._blocks is not None:
                 self._blocks[at : at + step, places] = blocks
                 continue

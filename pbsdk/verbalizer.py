@@ -30,7 +30,7 @@ import numpy.typing as npt
 from pbsdk.backend import Codes, Floats, Tokens
 from pbsdk.combinations import search, search_pairs
 from pbsdk.errors import InputError
-from pbsdk.kernels import WIDTH, entering, exact_scores, scan, shortlists
+from pbsdk.kernels import SPAN, WIDTH, entering, exact_scores, scan, shortlists
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
 
 __all__ = [
@@ -130,7 +130,7 @@ class VerbalizerSearch:
         self._m = checked_m(m, n_classes)
         self._order = np.argsort(self._labels, kind="stable")
         self._starts = np.searchsorted(self._labels[self._order], np.arange(n_classes + 1))
-        self._coarse = CoarseCopy(matrix, self._order, WIDTH)
+        self._coarse = CoarseCopy(matrix, self._order, WIDTH, SPAN)
         room = n_classes * len(self._coarse.columns)
         self._found = (np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
 

@@ -131,15 +131,16 @@ def test_screening_names_few_tokens(kind):
     assert len(named) < 400
 
 
-def test_the_coarse_estimate_is_never_further_off_than_it_says():
+@pytest.mark.parametrize(("kind", "n_examples"), [("peaked", 53), ("flat", 128), ("spikes", 300)])
+def test_the_coarse_estimate_is_never_further_off_than_it_says(kind, n_examples):
     # With room for every token, each must be named for every class it may win, with a score at most as high as said.
-    codes, labels, weights = random_problem(5, 500, 53, 3, "peaked")
+    codes, labels, weights = random_problem(5, 500, n_examples, 3, kind)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(4))
     shares = weights[order] / weights.sum()
     matrix = TokenMatrix.from_codes(codes)
     exact = kernels.exact_scores(matrix.codes, np.arange(500), order, starts, shares, CHANCES)
-    coarse = CoarseCopy(matrix, order, kernels.WIDTH)
+    coarse = CoarseCopy(matrix, order, kernels.WIDTH, kernels.SPAN)
     room = 3 * len(coarse.columns)
     found, found_for, high = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
     lows = np.full((3, 500), -np.inf, dtype=np.float32)
