@@ -172,6 +172,27 @@ def _reaching(_: Any, masses: Any, at: Any, rest: Any, low: Any) -> Any:
 
 
 @intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
+def _winning(_: Any, masses: Any, at: Any, n_classes: Any, rest: Any) -> Any:
+    """Return, as bits, where no other class is sure to have more mass than the one at `masses[at + t]`."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        _, at, n_classes, _ = args
+        rest = builder.load(_lanes(context, builder, signature, args, 3, ir.IntType(64)(0), FLOATS), align=4)
+        slack, most = (cgutils.alloca_once_value(builder, value) for value in (rest, ir.Constant(FLOATS, [0.0] * WIDTH)))
+        with cgutils.for_range(builder, n_classes) as loop:
+            place = builder.mul(loop.index, ir.IntType(64)(WIDTH))
+            mass = builder.load(_lanes(context, builder, signature, args, 0, place, FLOATS), align=4)
+            builder.store(builder.fadd(builder.load(slack), mass), slack)
+            more = builder.fcmp_ordered(">", mass, builder.load(most))
+            builder.store(builder.select(more, mass, builder.load(most)), most)
+        mass = builder.load(_lanes(context, builder, signature, args, 0, at, FLOATS), align=4)
+        high = builder.fadd(mass, builder.load(slack))
+        return builder.bitcast(builder.fcmp_ordered(">=", high, builder.load(most)), ir.IntType(64))
+
+    return types.uint64(masses, at, n_classes, rest), generate
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
 def _lowest_bit(_: Any, bits: Any) -> Any:
     """Return the place of the lowest bit that is set."""
 
@@ -307,29 +328,24 @@ def scan(
                 all_scales, (b * n_spans + begin // SPAN) * WIDTH, masses, of_class[piece] * WIDTH, rest,
             )  # fmt: skip
             begin = ends[piece]
-        left = np.uint64(0)
         for c in range(n_classes):
-            left |= _reaching(masses, c * WIDTH, rest, lows[c, 0])
-        while left:
-            t = _lowest_bit(left)
-            left &= left - np.uint64(1)
-            if scales[b, 0, t] == 0:
-                continue
-            slack = np.float32(0)  # how far off a mass, or a score, is at most
-            for span in range(n_spans):
-                slack += scales[b, span, t] * span_offs[span]
-            best = masses[t]
-            for c in range(1, n_classes):
-                best = max(best, masses[c * WIDTH + t])
-            for c in range(n_classes):
+            left = _reaching(masses, c * WIDTH, rest, lows[c, 0])
+            if left and not everywhere[c]:
+                left &= _winning(masses, c * WIDTH, n_classes, rest)
+            while left:
+                t = _lowest_bit(left)
+                left &= left - np.uint64(1)
                 mass = masses[c * WIDTH + t]
                 high = mass + mass + rest[t]
-                if high < lows[c, 0] or (mass + slack < best and not everywhere[c]):
+                if high < lows[c, 0] or scales[b, 0, t] == 0:
                     continue
                 found[n_found] = (first + b) * WIDTH + t
                 found_for[n_found] = c
                 found_high[n_found] = high
                 n_found += 1
+                slack = np.float32(0)  # how far off a mass, or a score, is at most
+                for span in range(n_spans):
+                    slack += scales[b, span, t] * span_offs[span]
                 certain = True
                 for other in range(n_classes):
                     if other != c and mass - slack <= masses[other * WIDTH + t] and not everywhere[c]:
