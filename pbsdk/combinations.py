@@ -3,8 +3,8 @@
 Errors are sums of whole numbers, so the least error is exact, and so are ties: they go to the larger
 summed score, then to the lower tokens, class by class.
 
-For two classes every pair is tried, all partners of a token at once (`search_pairs`). For more,
-`search` cuts branches. It rests on one observation. Two tokens of two classes spoil certain examples
+For two classes every pair is tried, all partners of a token at once (`_search_pairs`). For more,
+`_search_branches` cuts branches. It rests on one observation. Two tokens of two classes spoil certain examples
 of these classes, whatever the other classes do: each loses the examples of its own class where the
 other is more probable. The errors of a combination are the union over its pairs. So sets of examples
 are kept as bits, and weighed a byte at a time with a table.
@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from pbsdk.kernels import WIDTH, below, njit
 
-__all__ = ["search", "search_pairs"]
+__all__ = ["errs", "search"]
 
 
 @njit
@@ -101,22 +101,17 @@ def _weigh(masks: npt.NDArray[np.uint64], row: int, table: npt.NDArray[np.int64]
 
 
 @njit
-def search_pairs(
-    codes: npt.NDArray[np.uint16],  # (tokens, N)
-    rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
-    tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
-    scores: npt.NDArray[np.float64],  # (C, K)
-    places: npt.NDArray[np.int64],  # (C, M): which of the K are tried for each class ...
-    sizes: npt.NDArray[np.int64],  # (C,): ... and how many
-    order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
-    starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
-    weights: npt.NDArray[np.int64],  # (N,), in `order`
-    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
+def _search_pairs(
+    tried: npt.NDArray[np.uint16],  # (C, M, examples)
+    own: npt.NDArray[np.uint64],  # (C, words)
+    table: npt.NDArray[np.int64],  # (words * 8, 256)
+    tokens: npt.NDArray[np.int64],
+    scores: npt.NDArray[np.float64],
+    places: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    best: npt.NDArray[np.int64],
 ) -> int:
     """Try every pair of tokens, and every pair reversed; return the least error."""
-    tried = _lined_up(codes, rows, places, sizes, order)
-    own = _own_examples(starts)
-    table = _weight_table(weights)
     best_error, best_sum = 2**62, -np.inf
     choice = np.empty(2, dtype=np.int64)
     for first in range(2):  # the class whose list gives the token for class 0
@@ -143,17 +138,16 @@ def search_pairs(
 
 
 @njit
-def search(
-    codes: npt.NDArray[np.uint16],  # (tokens, N)
-    rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
-    tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
-    scores: npt.NDArray[np.float64],  # (C, K)
-    places: npt.NDArray[np.int64],  # (C, M): which of the K are tried for each class ...
-    sizes: npt.NDArray[np.int64],  # (C,): ... and how many
-    order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
-    starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
-    weights: npt.NDArray[np.int64],  # (N,), in `order`
-    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
+def _search_branches(
+    tried: npt.NDArray[np.uint16],  # (C, M, examples)
+    own: npt.NDArray[np.uint64],  # (C, words)
+    table: npt.NDArray[np.int64],  # (words * 8, 256)
+    starts: npt.NDArray[np.int64],
+    tokens: npt.NDArray[np.int64],
+    scores: npt.NDArray[np.float64],
+    places: npt.NDArray[np.int64],
+    sizes: npt.NDArray[np.int64],
+    best: npt.NDArray[np.int64],
 ) -> int:
     """Find the choice with the least error, then the largest summed score, then the lowest tokens.
 
@@ -164,9 +158,6 @@ def search(
     """
     n_classes, most = places.shape
     last = n_classes - 1
-    tried = _lined_up(codes, rows, places, sizes, order)
-    own = _own_examples(starts)
-    table = _weight_table(weights)
     n_words = own.shape[1]
 
     # spoilt[a, b, j, k]: by token j of class a against token k of class b > a
@@ -291,3 +282,44 @@ def search(
         sums[level] = summed
         pick[level] = -1
     return best_error
+
+
+@njit
+def search(
+    codes: npt.NDArray[np.uint16],  # (tokens, N)
+    rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
+    tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
+    scores: npt.NDArray[np.float64],  # (C, K)
+    places: npt.NDArray[np.int64],  # (C, M): which of the K are tried for each class ...
+    sizes: npt.NDArray[np.int64],  # (C,): ... and how many
+    order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
+    starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
+    weights: npt.NDArray[np.int64],  # (N,), in `order`
+    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
+) -> int:
+    """Find the choice with the least error, then the largest summed score, then the lowest tokens."""
+    tried = _lined_up(codes, rows, places, sizes, order)
+    own = _own_examples(starts)
+    table = _weight_table(weights)
+    if len(sizes) == 2:
+        return _search_pairs(tried, own, table, tokens, scores, places, sizes, best)
+    return _search_branches(tried, own, table, starts, tokens, scores, places, sizes, best)
+
+
+@njit
+def errs(
+    codes: npt.NDArray[np.uint16],  # (C, N): of one token a class
+    order: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+) -> npt.NDArray[np.bool_]:
+    """Return which examples (N,) get another class than their own: most probable, then lowest."""
+    n_classes = len(codes)
+    wrong = np.empty(len(order), dtype=np.bool_)
+    for c in range(n_classes):
+        for i in order[starts[c] : starts[c + 1]]:
+            said = 0
+            for other in range(1, n_classes):
+                if codes[other, i] < codes[said, i]:
+                    said = other
+            wrong[i] = said != c
+    return wrong

@@ -28,9 +28,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import Codes, Floats, Tokens
-from pbsdk.combinations import search, search_pairs
+from pbsdk.combinations import errs, search
 from pbsdk.errors import InputError
-from pbsdk.kernels import SPAN, WIDTH, entering, exact_scores, scan, shortlists
+from pbsdk.kernels import SPAN, WIDTH, entering, exact_scores, njit, scan, shortlists
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
 
 __all__ = [
@@ -117,6 +117,41 @@ class Verbalizer:
     """Which these are."""
 
 
+@njit
+def _best_at_once(
+    blocks: npt.NDArray[np.uint8],
+    scales: npt.NDArray[np.float32],
+    norms: npt.NDArray[np.float32],
+    slots: Tokens,  # the column at each place of the blocks
+    found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
+    m: int,
+    codes: Codes,  # (tokens, N)
+    order: Tokens,  # (N,)
+    starts: Tokens,  # (C + 1,)
+    weights: Weights,  # (N,), in `order`
+    chances: Floats,
+) -> tuple[int, Tokens, npt.NDArray[np.bool_]]:
+    """Return the least error, its tokens and the examples they get wrong.
+
+    All steps in one call: between two, Python would take as long as some of the steps.
+    """
+    n_classes = len(starts) - 1
+    shares = weights / float(weights.sum())
+    everywhere = np.zeros(n_classes, dtype=np.bool_)
+    while True:
+        lows = np.full((n_classes, m), -np.inf, dtype=np.float32)
+        n_found, _ = scan(blocks, scales, norms, 0, shares, starts, everywhere, lows, *found, 0)
+        columns = entering(*found, n_found, lows, slots)
+        scores = exact_scores(codes, columns, order, starts, shares, chances)
+        places, sizes, none = shortlists(scores, m)
+        if everywhere.any() or not none.any():
+            break
+        everywhere = none  # what these classes fall back on may not have been named
+    chosen = np.empty(n_classes, dtype=np.int64)
+    error = search(codes, columns, columns, scores, places, sizes, order, starts, weights, chosen)
+    return error, chosen, errs(codes[chosen], order, starts)
+
+
 class VerbalizerSearch:
     """Finds the best verbalizer of one template, again and again under changing weights.
 
@@ -141,7 +176,19 @@ class VerbalizerSearch:
     def best(self, weights: Weights, *, screened: bool = True) -> Verbalizer:
         """Return the verbalizer with the least weighted error."""
         sorted_weights = weights[self._order]
-        shares = sorted_weights / float(sorted_weights.sum())
+        if screened and self._matrix.codes is not None:
+            ((blocks, scales, norms, _),) = self._coarse.chunks()
+            error, chosen, wrong = _best_at_once(
+                blocks, scales, norms, self._coarse.columns, self._found, self._m,
+                self._matrix.codes, self._order, self._starts, sorted_weights, CHANCES,
+            )  # fmt: skip
+        else:
+            error, chosen, wrong = self._best_by_steps(sorted_weights, screened=screened)
+        return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), int(error), wrong)
+
+    def _best_by_steps(self, weights: Weights, *, screened: bool) -> tuple[int, Tokens, npt.NDArray[np.bool_]]:
+        """Do what `_best_at_once` does where not all can be held in memory."""
+        shares = weights / float(weights.sum())
         columns = self._named(shares, self._nowhere) if screened else np.arange(self._matrix.n_columns)
         scores = self._scores(columns, shares)
         places, sizes, none = shortlists(scores, self._m)
@@ -155,10 +202,8 @@ class VerbalizerSearch:
             codes, rows = self._matrix.rows(columns[used]), np.zeros(len(columns), dtype=np.int64)
             rows[used] = np.arange(len(used))
         chosen = np.empty(len(sizes), dtype=np.int64)
-        find = search_pairs if len(sizes) == 2 else search
-        error = find(codes, rows, columns, scores, places, sizes, self._order, self._starts, sorted_weights, chosen)
-        wrong = self._matrix.rows(chosen).argmin(axis=0) != self._labels
-        return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), int(error), wrong)
+        error = search(codes, rows, columns, scores, places, sizes, self._order, self._starts, weights, chosen)
+        return error, chosen, errs(self._matrix.rows(chosen), self._order, self._starts)
 
     def _scores(self, columns: Tokens, shares: Floats) -> Floats:
         """Return the scores (C, K) of some columns."""
