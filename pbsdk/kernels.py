@@ -44,6 +44,9 @@ SPAN = 128
 PIECE = 16
 """How many examples are summed in sixteen bits before the sum is put aside."""
 
+LINE = 32
+"""How many codes the processor fetches at a time."""
+
 FULL = 65000
 """What the weights of a piece sum to in sixteen bits, with room for their rounding."""
 
@@ -54,6 +57,22 @@ def njit(function: F) -> F:
         return cast("F", numba.njit(cache=True)(function))
     except RuntimeError:  # nowhere to keep it: compile anew in each process
         return cast("F", numba.njit(function))
+
+
+@intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
+def _ask_for(_: Any, array: Any, at: Any) -> Any:
+    """Have what stands at a place of the array brought near."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+        place = context.make_array(signature.args[0])(context, builder, args[0])
+        place = builder.bitcast(builder.gep(place.data, [args[1]]), pointer)
+        builder.call(prefetch, [place, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, at), generate
 
 
 @njit
@@ -68,6 +87,10 @@ def exact_scores(
     """Return the scores (C, K): twice a class's own mass less the mass of all."""
     n_classes = len(starts) - 1
     scores = np.empty((n_classes, len(rows)))
+    flat, n_examples = codes.reshape(-1), codes.shape[1]
+    for k in range(len(rows)):  # rows are far from each other: ask for all before the first is read
+        for at in range(0, n_examples + LINE - 1, LINE):
+            _ask_for(flat, rows[k] * n_examples + min(at, n_examples - 1))
     for k in range(len(rows)):
         row = codes[rows[k]]
         total = 0.0
@@ -266,7 +289,7 @@ def scan(
     blocks: npt.NDArray[np.uint8],  # (B, N, WIDTH): probabilities; 255 is the token's greatest in a span of examples
     scales: npt.NDArray[np.float32],  # (B, spans, WIDTH): the greatest probability / 255; 0 where there is no token
     norms: npt.NDArray[np.float32],  # (B,), descending: the greatest length of a token's vector of probabilities
-    first: int,  # the number of the first block
+    columns: npt.NDArray[np.int64],  # (B * WIDTH,): which token stands where
     weights: npt.NDArray[np.float64],  # (N,), summing to 1, sorted by class
     starts: npt.NDArray[np.int64],  # (C + 1,)
     everywhere: npt.NDArray[np.bool_],  # (C,): classes that may take tokens which another class wins
@@ -339,7 +362,7 @@ def scan(
                 high = mass + mass + rest[t]
                 if high < lows[c, 0] or scales[b, 0, t] == 0:
                     continue
-                found[n_found] = (first + b) * WIDTH + t
+                found[n_found] = columns[b * WIDTH + t]
                 found_for[n_found] = c
                 found_high[n_found] = high
                 n_found += 1
@@ -363,14 +386,13 @@ def entering(
     found_high: npt.NDArray[np.float32],
     n_found: int,
     lows: npt.NDArray[np.float32],
-    columns: npt.NDArray[np.int64],  # (slots,): the column at each place of the blocks
 ) -> npt.NDArray[np.int64]:
-    """Return the columns, ascending, that may enter a shortlist after a whole scan."""
+    """Return the tokens, ascending, that may enter a shortlist after a whole scan."""
     kept = np.empty(n_found, dtype=np.int64)
     n_kept = 0
     for k in range(n_found):
         if found_high[k] >= lows[found_for[k], 0]:
-            kept[n_kept] = columns[found[k]]
+            kept[n_kept] = found[k]
             n_kept += 1
     kept = np.sort(kept[:n_kept])
     n_different = 0

@@ -343,10 +343,10 @@ class CoarseCopy:
                 for run in runs:
                     self._spill.write((b * n_examples + int(places[run[0]])) * width, block[run[0] : run[-1] + 1])
 
-    def chunks(self) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], int]]:
-        """Yield blocks, scales, norms and the first block's number; a chunk is good until the next."""
+    def chunks(self) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens]]:
+        """Yield blocks, and their scales, norms and columns; a chunk is good until the next."""
         if self._blocks is not None:
-            yield self._blocks, self._scales, self._norms, 0
+            yield self._blocks, self._scales, self._norms, self.columns
             return
         assert self._spill is not None  # noqa: S101 - for the type checker
         n_blocks, n_examples, width = self._shape
@@ -355,7 +355,8 @@ class CoarseCopy:
         for at in range(0, n_blocks, step):
             part = buffer[: min(step, n_blocks - at)]
             self._spill.read(at * n_examples * width, part)
-            yield part, self._scales[at : at + step], self._norms[at : at + step], at
+            columns = self.columns[at * width : (at + step) * width]
+            yield part, self._scales[at : at + step], self._norms[at : at + step], columns
 
     def close(self) -> None:
         """Give back the disk space."""

@@ -119,10 +119,7 @@ class Verbalizer:
 
 @njit
 def _best_at_once(
-    blocks: npt.NDArray[np.uint8],
-    scales: npt.NDArray[np.float32],
-    norms: npt.NDArray[np.float32],
-    slots: Tokens,  # the column at each place of the blocks
+    chunk: tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens],  # the coarse copy
     found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
     m: int,
     codes: Codes,  # (tokens, N)
@@ -140,8 +137,8 @@ def _best_at_once(
     everywhere = np.zeros(n_classes, dtype=np.bool_)
     while True:
         lows = np.full((n_classes, m), -np.inf, dtype=np.float32)
-        n_found, _ = scan(blocks, scales, norms, 0, shares, starts, everywhere, lows, *found, 0)
-        columns = entering(*found, n_found, lows, slots)
+        n_found, _ = scan(*chunk, shares, starts, everywhere, lows, *found, 0)
+        columns = entering(*found, n_found, lows)
         scores = exact_scores(codes, columns, order, starts, shares, chances)
         places, sizes, none = shortlists(scores, m)
         if everywhere.any() or not none.any():
@@ -177,9 +174,9 @@ class VerbalizerSearch:
         """Return the verbalizer with the least weighted error."""
         sorted_weights = weights[self._order]
         if screened and self._matrix.codes is not None:
-            ((blocks, scales, norms, _),) = self._coarse.chunks()
+            (chunk,) = self._coarse.chunks()
             error, chosen, wrong = _best_at_once(
-                blocks, scales, norms, self._coarse.columns, self._found, self._m,
+                chunk, self._found, self._m,
                 self._matrix.codes, self._order, self._starts, sorted_weights, CHANCES,
             )  # fmt: skip
         else:
@@ -219,10 +216,8 @@ class VerbalizerSearch:
         """Return, ascending, the columns that may enter a shortlist; for some classes, whoever wins them."""
         lows = np.full((len(everywhere), self._m), -np.inf, dtype=np.float32)
         n_found = 0
-        for blocks, scales, norms, first in self._coarse.chunks():
-            n_found, done = scan(
-                blocks, scales, norms, first, shares, self._starts, everywhere, lows, *self._found, n_found
-            )
+        for chunk in self._coarse.chunks():
+            n_found, done = scan(*chunk, shares, self._starts, everywhere, lows, *self._found, n_found)
             if done:
                 break
-        return entering(*self._found, n_found, lows, self._coarse.columns)
+        return entering(*self._found, n_found, lows)
