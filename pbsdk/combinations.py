@@ -138,6 +138,15 @@ def _search_pairs(
 
 
 @njit
+def _hope(taken: npt.NDArray[np.float64], tops: npt.NDArray[np.float64], turns: npt.NDArray[np.int64], turn: int) -> float:
+    """Return the summed score of the classes whose turn has come, and the most that the others can add."""
+    summed = 0.0
+    for c in range(len(taken)):  # in this order always: sums are compared, to the last bit
+        summed += taken[c] if turns[c] <= turn else tops[c]
+    return summed
+
+
+@njit
 def _search_branches(
     tried: npt.NDArray[np.uint16],  # (C, M, examples)
     own: npt.NDArray[np.uint64],  # (C, words)
@@ -151,24 +160,32 @@ def _search_branches(
 ) -> int:
     """Find the choice with the least error, then the largest summed score, then the lowest tokens.
 
-    Classes are settled one after another. A branch is left when what is lost already, and what the
-    open classes must lose of their own examples, weighs more than the best known; or as much, and
-    the tie can't be won. In the same way, a token of an open class is closed for a branch where it
-    would lose too much.
+    Classes are settled one after another, the heaviest first. A branch is left when what is lost
+    already, and what the open classes must lose of their own examples, weighs more than the best
+    known; or as much, and the tie can't be won. In the same way, a token of an open class is closed
+    for a branch where it would lose too much.
     """
     n_classes, most = places.shape
-    last = n_classes - 1
     n_words = own.shape[1]
+    last = n_classes - 1
+    heft = np.empty(n_classes, dtype=np.int64)
+    for c in range(n_classes):
+        heft[c] = -_weigh(own, c, table)
+    order = np.argsort(heft)  # the class at each turn; from here on a, b and c are turns
+    turns = np.argsort(order)
+    sizes = sizes[order]
 
-    # spoilt[a, b, j, k]: by token j of class a against token k of class b > a
+    # spoilt[a, b, j, k]: by token j of class a against token k of class b > a. Of equals, the lowest class is said.
     spoilt = np.empty((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
     for a in range(n_classes):
         for b in range(a + 1, n_classes):
+            lower, higher = min(order[a], order[b]), max(order[a], order[b])
             for j in range(sizes[a]):
                 for k in range(sizes[b]):
+                    first, second = (j, k) if order[a] == lower else (k, j)
                     for word in range(n_words):
-                        lost_a = below(tried[b, k], tried[a, j], word * WIDTH)
-                        spoilt[a, b, j, k, word] = (lost_a & own[a, word]) | (~lost_a & own[b, word])
+                        lost = below(tried[higher, second], tried[lower, first], word * WIDTH)
+                        spoilt[a, b, j, k, word] = (lost & own[lower, word]) | (~lost & own[higher, word])
 
     # A good start: improve one class at a time until nothing changes.
     pick = np.zeros(n_classes, dtype=np.int64)
@@ -198,89 +215,78 @@ def _search_branches(
                     improving = True
 
     # Depth first. `known` cuts from the start; the best choice is set when it is met again.
-    tops = np.empty(n_classes)
+    taken, tops = np.zeros(n_classes), np.full(n_classes, -np.inf)  # scores, by class
     for c in range(n_classes):
-        tops[c] = -np.inf
         for k in range(sizes[c]):
-            tops[c] = max(tops[c], scores[c, places[c, k]])
+            tops[order[c]] = max(tops[order[c]], scores[order[c], places[order[c], k]])
     best_error, best_sum = known, -np.inf
     best[:] = 2**62
-    sums = np.zeros(n_classes)
     choice = np.zeros(n_classes, dtype=np.int64)
     lost = np.zeros((n_classes, n_words), dtype=np.uint64)  # by the classes settled
-    threat = np.zeros((n_classes, n_classes, most, n_words), dtype=np.uint64)  # by an open class's token, at a level
-    toll = np.zeros((n_classes, n_classes), dtype=np.int64)  # what an open class loses of its own at least, at a level
-    still = np.zeros((n_classes, n_classes, most), dtype=np.int64)  # the tokens that are open, at a level ...
+    threat = np.zeros((n_classes, n_classes, most, n_words), dtype=np.uint64)  # by an open class's token, at a turn
+    toll = np.zeros((n_classes, n_classes), dtype=np.int64)  # what an open class loses of its own at least, at a turn
+    still = np.zeros((n_classes, n_classes, most), dtype=np.uint64)  # the tokens that are open, at a turn ...
     n_still = np.zeros((n_classes, n_classes), dtype=np.int64)  # ... and how many
     for c in range(n_classes):
         n_still[0, c] = sizes[c]
-        still[0, c] = np.arange(most)
+        for k in range(sizes[c]):
+            still[0, c, k] = k
     prices = np.zeros((n_classes, most), dtype=np.int64)  # what open tokens lose of their class's own examples
     pick[0] = -1
-    level = 0
-    while level >= 0:
-        if level == last:
-            for at in range(n_still[last, last]):
-                k = still[last, last, at]
-                for j in range(n_words):
-                    marks[0, j] = lost[last, j] | threat[last, last, k, j]
-                error = _weigh(marks, 0, table)
-                if error > best_error:
-                    continue
-                choice[last] = tokens[places[last, k]]
-                summed = sums[last] + scores[last, places[last, k]]
-                if error < best_error or _wins_tie(summed, best_sum, choice, best):
-                    best_error = error
-                    best_sum = summed
-                    best[:] = choice
-            level -= 1
+    turn = 0
+    while turn >= 0:
+        pick[turn] += 1
+        if pick[turn] == n_still[turn, turn]:
+            turn -= 1
             continue
-        pick[level] += 1
-        if pick[level] == n_still[level, level]:
-            level -= 1
+        k = still[turn, turn, pick[turn]]
+        choice[order[turn]] = tokens[places[order[turn], k]]
+        taken[order[turn]] = scores[order[turn], places[order[turn], k]]
+        if turn == last:
+            for j in range(n_words):
+                marks[0, j] = lost[last, j] | threat[last, last, k, j]
+            error = _weigh(marks, 0, table)
+            if error > best_error:
+                continue
+            summed = _hope(taken, tops, turns, last)
+            if error < best_error or _wins_tie(summed, best_sum, choice, best):
+                best_error = error
+                best_sum = summed
+                best[:] = choice
             continue
-        k = still[level, level, pick[level]]
         for j in range(n_words):
-            lost[level + 1, j] = lost[level, j] | threat[level, level, k, j]
-        bound = _weigh(lost, level + 1, table)
-        for c in range(level + 1, n_classes):
-            bound += toll[level, c]
-        for c in range(level + 1, n_classes):
+            lost[turn + 1, j] = lost[turn, j] | threat[turn, turn, k, j]
+        bound = _weigh(lost, turn + 1, table)
+        for c in range(turn + 1, n_classes):
+            bound += toll[turn, c]
+        for c in range(turn + 1, n_classes):
             if bound > best_error:
                 break
+            begin, end = starts[order[c]] // 8, (starts[order[c] + 1] + 7) // 8
             least = 2**62
-            for at in range(n_still[level, c]):
-                other = still[level, c, at]
+            for at in range(n_still[turn, c]):
+                other = still[turn, c, at]
                 for j in range(n_words):
-                    threat[level + 1, c, other, j] = threat[level, c, other, j] | spoilt[level, c, k, other, j]
+                    threat[turn + 1, c, other, j] = threat[turn, c, other, j] | spoilt[turn, c, k, other, j]
                 price = 0
-                for byte in range(starts[c] // 8, (starts[c + 1] + 7) // 8):
-                    bits = (threat[level + 1, c, other, byte // 8] & own[c, byte // 8]) >> np.uint64(8 * (byte % 8))
+                for byte in range(begin, end):
+                    bits = (threat[turn + 1, c, other, byte // 8] & own[order[c], byte // 8]) >> np.uint64(8 * (byte % 8))
                     price += table[byte, bits & np.uint64(255)]
                 prices[c, other] = price
                 least = min(least, price)
-            bound += least - toll[level, c]
-            toll[level + 1, c] = least
-        if bound > best_error:
+            bound += least - toll[turn, c]
+            toll[turn + 1, c] = least
+        if bound > best_error or (bound == best_error and _hope(taken, tops, turns, turn) < best_sum):
             continue
-        summed = sums[level] + scores[level, places[level, k]]
-        if bound == best_error:
-            highest = summed
-            for c in range(level + 1, n_classes):
-                highest += tops[c]
-            if highest < best_sum:
-                continue
-        for c in range(level + 1, n_classes):
-            n_still[level + 1, c] = 0
-            for at in range(n_still[level, c]):
-                other = still[level, c, at]
-                if bound - toll[level + 1, c] + prices[c, other] <= best_error:
-                    still[level + 1, c, n_still[level + 1, c]] = other
-                    n_still[level + 1, c] += 1
-        choice[level] = tokens[places[level, k]]
-        level += 1
-        sums[level] = summed
-        pick[level] = -1
+        for c in range(turn + 1, n_classes):
+            n_still[turn + 1, c] = 0
+            for at in range(n_still[turn, c]):
+                other = still[turn, c, at]
+                if bound - toll[turn + 1, c] + prices[c, other] <= best_error:
+                    still[turn + 1, c, n_still[turn + 1, c]] = other
+                    n_still[turn + 1, c] += 1
+        turn += 1
+        pick[turn] = -1
     return best_error
 
 
