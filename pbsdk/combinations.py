@@ -138,7 +138,9 @@ def _search_pairs(
 
 
 @njit
-def _hope(taken: npt.NDArray[np.float64], tops: npt.NDArray[np.float64], turns: npt.NDArray[np.int64], turn: int) -> float:
+def _hope(
+    taken: npt.NDArray[np.float64], tops: npt.NDArray[np.float64], turns: npt.NDArray[np.int64], turn: int
+) -> float:
     """Return the summed score of the classes whose turn has come, and the most that the others can add."""
     summed = 0.0
     for c in range(len(taken)):  # in this order always: sums are compared, to the last bit
@@ -270,7 +272,9 @@ def _search_branches(
                     threat[turn + 1, c, other, j] = threat[turn, c, other, j] | spoilt[turn, c, k, other, j]
                 price = 0
                 for byte in range(begin, end):
-                    bits = (threat[turn + 1, c, other, byte // 8] & own[order[c], byte // 8]) >> np.uint64(8 * (byte % 8))
+                    bits = (threat[turn + 1, c, other, byte // 8] & own[order[c], byte // 8]) >> np.uint64(
+                        8 * (byte % 8)
+                    )
                     price += table[byte, bits & np.uint64(255)]
                 prices[c, other] = price
                 least = min(least, price)

@@ -9,10 +9,11 @@ it together; `collect` turns them, and never holds more than it must. What is la
 process is killed.
 
 *Which tokens may matter at all under these weights?* This goes over the whole vocabulary in every
-round, so a `CoarseCopy` keeps the answers a second time in one byte each: the root of a
-probability, as a share of the token's greatest one. Since codes are logarithms, that byte is a
+round, so a `CoarseCopy` keeps the answers a second time in one byte each: a probability as a share
+of the token's greatest one within a span of examples. Since codes are logarithms, that byte is a
 function of the difference of two codes, and a table of 65,536 bytes makes the copy. Tokens are
-sorted, the greatest first, and stand in blocks side by side.
+sorted, the greatest first, and stand in blocks side by side. (One scale for all examples would not
+do where they are thousands: what is probable once would hide what it is most of the time.)
 
 A provider that shows only its top k censors the rest. The matrix then has a row for each token that
 appeared, and a token that is missing in an answer has the answer's code `rest`.
@@ -281,8 +282,9 @@ def _collect_whole(
 class CoarseCopy:
     """A matrix again, in one byte an answer and sorted for `kernels.scan`.
 
-    `order` puts the examples of each class side by side. `columns[slot]` is the matrix's column at a
-    place of the blocks, or -1 where there is none.
+    `order` puts the examples of each class side by side; `span` of them at a time have a scale of
+    their own. `columns[slot]` is the matrix's column at a place of the blocks, or -1 where there is
+    none. In a row of a block, bytes of its first half of tokens alternate with those of the second.
     """
 
     def __init__(self, matrix: TokenMatrix, order: Tokens, width: int, span: int) -> None:
@@ -331,7 +333,8 @@ class CoarseCopy:
         step = max(1, CHUNK // (8 * width * len(order)))
         for at in range(0, n_blocks, step):
             columns = self.columns[at * width : (at + step) * width]  # -1 reads any row: its scale is 0
-            shares = BYTES[panel[columns][:, order] - least[places // self._span][:, columns].T]  # (tokens, examples)
+            codes = panel[columns][:, order]  # (tokens, examples)
+            shares = BYTES[codes - least[places // self._span, columns[:, None]]]
             halves = shares.reshape(-1, 2, width // 2, len(order))  # of a block; their tokens alternate
             blocks = halves.transpose(0, 3, 2, 1).reshape(-1, len(order), width)
             if self._blocks is not None:
@@ -343,7 +346,9 @@ class CoarseCopy:
                 for run in runs:
                     self._spill.write((b * n_examples + int(places[run[0]])) * width, block[run[0] : run[-1] + 1])
 
-    def chunks(self) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens]]:
+    def chunks(
+        self,
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens]]:
         """Yield blocks, and their scales, norms and columns; a chunk is good until the next."""
         if self._blocks is not None:
             yield self._blocks, self._scales, self._norms, self.columns

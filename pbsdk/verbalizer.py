@@ -14,6 +14,7 @@ to the larger (summed) score and then to the lower tokens; between classes, to t
 
 What makes it fast changes nothing: tokens are screened on a coarse copy with a bound on the error,
 and only those that may enter a shortlist are scored. `best(weights, screened=False)` scores all.
+The steps run in one compiled call, or one by one where the answers are on disk.
 
 >>> matrix = TokenMatrix.from_codes([[100, 2000], [2000, 100]])
 >>> VerbalizerSearch(matrix, [0, 1], 2).best(uniform_weights(2)).tokens
@@ -118,7 +119,7 @@ class Verbalizer:
 
 
 @njit
-def _best_at_once(
+def _best_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort out keywords
     chunk: tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens],  # the coarse copy
     found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
     m: int,

@@ -11,6 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pbsdk import kernels
+from pbsdk.boosting import reweigh
+from pbsdk.combinations import errs
 from pbsdk.errors import InputError
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
 from pbsdk.verbalizer import TOTAL_WEIGHT, VerbalizerSearch, check_labels, checked_m, default_m, says, uniform_weights
@@ -90,6 +92,7 @@ def problems(draw, most_classes=5):
 @settings(max_examples=400)
 @given(problems())
 @example(([[0], [0]], [0, 1], [1, 1], 2, 1))
+@example(([[700, 0, 0], [0, 0, 0], [0, 0, 700]], [0, 1, 2], [1, 2, 3], 3, 2))  # equals, and the highest class heaviest
 def test_the_search_equals_plain_brute_force_ties_included(problem):
     codes, labels, weights, n_classes, m = problem
     found = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, n_classes, m).best(np.array(weights))
@@ -121,6 +124,29 @@ def test_screening_changes_nothing(kind, n_classes, n_examples):
         for w in (weights, uniform_weights(n_examples)):
             screened, whole = search.best(w), search.best(w, screened=False)
             assert (screened.tokens, screened.error) == (whole.tokens, whole.error)
+
+
+@pytest.mark.parametrize("kind", ["peaked", "flat", "spikes"])
+@pytest.mark.parametrize(("n_classes", "n_examples", "m"), [(2, 40, 50), (4, 60, 10), (6, 300, 5)])
+def test_screening_changes_nothing_while_weights_grow_apart(kind, n_classes, n_examples, m):
+    codes, labels, _ = random_problem(9, 1500, n_examples, n_classes, kind)
+    search = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, n_classes, m)
+    weights = uniform_weights(n_examples)
+    for _ in range(12):
+        screened, whole = search.best(weights), search.best(weights, screened=False)
+        assert (screened.tokens, screened.error) == (whole.tokens, whole.error)
+        assert (screened.wrong == whole.wrong).all()
+        weights = reweigh(weights, screened.wrong, n_classes) if screened.error else uniform_weights(n_examples)
+
+
+@pytest.mark.parametrize("kind", ["peaked", "flat", "spikes"])
+@pytest.mark.parametrize("share", [0.3, 0.05, 0.01, 1e-4, 1e-12])
+def test_screening_changes_nothing_for_a_class_that_wins_few_tokens_or_none(kind, share):
+    codes, labels, weights = random_problem(4, 2000, 90, 4, kind)
+    weights = np.where(labels == 2, np.maximum(1, (weights * share).astype(np.int64)), weights)
+    search = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, 4)
+    screened, whole = search.best(weights), search.best(weights, screened=False)
+    assert (screened.tokens, screened.error) == (whole.tokens, whole.error)
 
 
 @pytest.mark.parametrize("kind", ["peaked", "flat"])
@@ -220,6 +246,39 @@ def test_ties_between_combinations_go_to_the_larger_score_then_to_the_lower_toke
     codes = [[500, 100, 100, 2000], [2000, 2000, 2000, 100]]
     found = VerbalizerSearch(TokenMatrix.from_codes(codes), [0, 1], 2).best(uniform_weights(2))
     assert (found.error, found.tokens) == (0, (1, 3))
+
+
+def test_what_a_token_is_once_among_many_examples_does_not_hide_what_it_is_mostly():
+    # With one scale for all examples, the greatest of 1,200 would make nearly every token look possible.
+    generator = np.random.default_rng(6)
+    logits = 2 * generator.standard_normal((1200, 2000)) + 2 * generator.standard_normal(2000)
+    codes = np.rint(-1024 * (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))).astype(np.uint16)
+    search = VerbalizerSearch(TokenMatrix.from_codes(codes), np.arange(1200) % 2, 2)
+    assert len(search._named(np.full(1200, 1 / 1200), np.zeros(2, dtype=bool))) < 600
+
+
+def test_codes_are_compared_as_whole_numbers_without_sign():
+    left = np.random.default_rng(0).integers(0, 65536, 192).astype(np.uint16)
+    right = np.where(np.arange(192) % 3, left[::-1], left)
+
+    @kernels.numba.njit
+    def compared(at):
+        return kernels.below(left, right, at)
+
+    for at in (0, 64, 128):
+        bits = compared(at)
+        assert [bits >> t & 1 for t in range(64)] == (left < right)[at : at + 64].tolist()
+
+
+def test_who_errs_is_who_is_told_another_class():
+    generator = np.random.default_rng(3)
+    codes = generator.integers(0, 3, (50, 4)).astype(np.uint16)  # few levels make many ties
+    labels = np.sort(generator.permutation(np.arange(50) % 4))
+    order = generator.permutation(50)[np.argsort(labels, kind="stable")]
+    given = np.empty(50, dtype=np.int64)
+    given[order] = labels
+    starts = np.searchsorted(labels, np.arange(5))
+    assert (errs(np.ascontiguousarray(codes.T), order, starts) == (says(codes) != given)).all()
 
 
 @pytest.mark.parametrize(
