@@ -3,11 +3,13 @@
 Errors are sums of whole numbers, so the least error is exact, and so are ties: they go to the larger
 summed score, then to the lower tokens, class by class.
 
-For two classes every pair is tried, all partners of a token at once (`_search_pairs`). For more,
-`_search_branches` cuts branches. It rests on one observation. Two tokens of two classes spoil certain examples
-of these classes, whatever the other classes do: each loses the examples of its own class where the
-other is more probable. The errors of a combination are the union over its pairs. So sets of examples
-are kept as bits, and weighed a byte at a time with a table.
+All rests on one observation. Two tokens of two classes spoil certain examples of these classes,
+whatever the other classes do: each loses the examples of its own class where the other is more
+probable. The errors of a combination are the union over its pairs. So sets of examples are kept as
+bits, 64 to a word, and weighed a byte at a time with a table.
+
+For two classes every pair is tried (`_search_pairs`). For more, `_search_branches` settles a class
+after the other and leaves what can't be the best any more.
 """
 
 # ruff: noqa: PLR0917 - compiled functions are called by position: numba is slow to sort out keywords
@@ -138,6 +140,24 @@ def _search_pairs(
 
 
 @njit
+def _heaviest_first(
+    own: npt.NDArray[np.uint64], table: npt.NDArray[np.int64]
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the class at each turn, and each class's turn."""
+    n_classes = len(own)
+    heft = np.empty(n_classes, dtype=np.int64)
+    order = np.empty(n_classes, dtype=np.int64)
+    turns = np.zeros(n_classes, dtype=np.int64)
+    for c in range(n_classes):
+        heft[c] = _weigh(own, c, table)
+        for other in range(c):
+            turns[other if heft[other] < heft[c] else c] += 1
+    for c in range(n_classes):
+        order[turns[c]] = c
+    return order, turns
+
+
+@njit
 def _hope(
     taken: npt.NDArray[np.float64], tops: npt.NDArray[np.float64], turns: npt.NDArray[np.int64], turn: int
 ) -> float:
@@ -170,20 +190,18 @@ def _search_branches(
     n_classes, most = places.shape
     n_words = own.shape[1]
     last = n_classes - 1
-    heft = np.empty(n_classes, dtype=np.int64)
+    order, turns = _heaviest_first(own, table)  # from here on a, b and c are turns
+    n_tokens = np.empty(n_classes, dtype=np.int64)
     for c in range(n_classes):
-        heft[c] = -_weigh(own, c, table)
-    order = np.argsort(heft)  # the class at each turn; from here on a, b and c are turns
-    turns = np.argsort(order)
-    sizes = sizes[order]
+        n_tokens[c] = sizes[order[c]]
 
     # spoilt[a, b, j, k]: by token j of class a against token k of class b > a. Of equals, the lowest class is said.
     spoilt = np.empty((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
     for a in range(n_classes):
         for b in range(a + 1, n_classes):
             lower, higher = min(order[a], order[b]), max(order[a], order[b])
-            for j in range(sizes[a]):
-                for k in range(sizes[b]):
+            for j in range(n_tokens[a]):
+                for k in range(n_tokens[b]):
                     first, second = (j, k) if order[a] == lower else (k, j)
                     for word in range(n_words):
                         lost = below(tried[higher, second], tried[lower, first], word * WIDTH)
@@ -203,7 +221,7 @@ def _search_branches(
                     for b in range(a + 1, n_classes):
                         if c not in (a, b):
                             marks[0, j] |= spoilt[a, b, pick[a], pick[b], j]
-            for k in range(sizes[c]):
+            for k in range(n_tokens[c]):
                 for j in range(n_words):
                     marks[1, j] = marks[0, j]
                     for a in range(c):
@@ -217,9 +235,10 @@ def _search_branches(
                     improving = True
 
     # Depth first. `known` cuts from the start; the best choice is set when it is met again.
-    taken, tops = np.zeros(n_classes), np.full(n_classes, -np.inf)  # scores, by class
+    taken, tops = np.zeros(n_classes), np.empty(n_classes)  # scores, by class
     for c in range(n_classes):
-        for k in range(sizes[c]):
+        tops[order[c]] = -np.inf
+        for k in range(n_tokens[c]):
             tops[order[c]] = max(tops[order[c]], scores[order[c], places[order[c], k]])
     best_error, best_sum = known, -np.inf
     best[:] = 2**62
@@ -230,8 +249,8 @@ def _search_branches(
     still = np.zeros((n_classes, n_classes, most), dtype=np.uint64)  # the tokens that are open, at a turn ...
     n_still = np.zeros((n_classes, n_classes), dtype=np.int64)  # ... and how many
     for c in range(n_classes):
-        n_still[0, c] = sizes[c]
-        for k in range(sizes[c]):
+        n_still[0, c] = n_tokens[c]
+        for k in range(n_tokens[c]):
             still[0, c, k] = k
     prices = np.zeros((n_classes, most), dtype=np.int64)  # what open tokens lose of their class's own examples
     pick[0] = -1
@@ -318,18 +337,20 @@ def search(
 
 @njit
 def errs(
-    codes: npt.NDArray[np.uint16],  # (C, N): of one token a class
+    codes: npt.NDArray[np.uint16],  # (tokens, N)
+    rows: npt.NDArray[np.int64],  # (C,): where each class's token stands in `codes`
     order: npt.NDArray[np.int64],
     starts: npt.NDArray[np.int64],
 ) -> npt.NDArray[np.bool_]:
     """Return which examples (N,) get another class than their own: most probable, then lowest."""
-    n_classes = len(codes)
+    n_classes = len(rows)
     wrong = np.empty(len(order), dtype=np.bool_)
     for c in range(n_classes):
-        for i in order[starts[c] : starts[c + 1]]:
+        for at in range(starts[c], starts[c + 1]):
+            i = order[at]
             said = 0
             for other in range(1, n_classes):
-                if codes[other, i] < codes[said, i]:
+                if codes[rows[other], i] < codes[rows[said], i]:
                     said = other
             wrong[i] = said != c
     return wrong

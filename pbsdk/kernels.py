@@ -21,6 +21,8 @@ its place.
 from __future__ import annotations
 
 from collections.abc import Callable
+from hashlib import sha256
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
@@ -31,11 +33,14 @@ from numba import types
 from numba.core import cgutils as untyped_cgutils
 from numba.extending import intrinsic as untyped_intrinsic
 
-__all__ = ["SPAN", "WIDTH", "below", "entering", "exact_scores", "njit", "scan", "shortlists"]
+__all__ = ["SPAN", "WIDTH", "below", "entering", "exact_scores", "njit", "scan", "shortlists", "source_stamp"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 intrinsic: Any = untyped_intrinsic
 cgutils: Any = untyped_cgutils
+
+COMPILED = ("kernels.py", "combinations.py", "verbalizer.py")
+"""The modules with compiled functions."""
 
 WIDTH = 64
 """How many tokens stand side by side in a block of the coarse copy."""
@@ -53,11 +58,20 @@ FULL = 65000
 """What the weights of a piece sum to in sixteen bits, with room for their rounding."""
 
 
+def source_stamp(folder: Path) -> str:
+    """Return a digest of all modules with compiled functions."""
+    return sha256(b"".join((folder / name).read_bytes() for name in COMPILED)).hexdigest()
+
+
 def njit(function: F) -> F:
     """Compile a function on the first call, and keep the result on disk where a folder can be written."""
     try:
-        return cast("F", numba.njit(cache=True)(function))
-    except RuntimeError:  # nowhere to keep it: compile anew in each process
+        compiled: Any = numba.njit(cache=True)(function)
+        # For numba, what is kept is good while the function's own file stays the same; but functions call each other
+        # across files, and what is called is compiled in.
+        compiled._cache._cache_file._source_stamp = source_stamp(Path(__file__).parent)  # noqa: SLF001 - no other way
+        return cast("F", compiled)
+    except (RuntimeError, OSError):  # nowhere to keep it, or no source: compile anew in each process
         return cast("F", numba.njit(function))
 
 

@@ -295,10 +295,11 @@ class CoarseCopy:
         least = np.full((n_spans, matrix.n_columns), 65535, dtype=np.uint16)
         squares = np.zeros(matrix.n_columns)
         for start, panel in matrix.panels():
-            spans, cuts, sorted_order = self._spans(place[start : start + panel.shape[1]])
+            by_span = list(self._by_span(place[start : start + panel.shape[1]]))
             for part in self._parts(panel):
-                lowest = np.minimum.reduceat(panel[part][:, sorted_order], cuts, axis=1).T
-                least[spans, part] = np.minimum(least[spans, part], lowest)
+                for span_number, examples in by_span:
+                    lowest = least[span_number, part]
+                    np.minimum(lowest, panel[part, examples].min(axis=1), out=lowest)
                 squares[part] += (CHANCES * CHANCES)[panel[part]].sum(axis=1)
         sorted_columns = np.argsort(-squares, kind="stable")
         slots = self._shape[0] * width
@@ -313,11 +314,11 @@ class CoarseCopy:
         for start, panel in matrix.panels():
             self._fill(panel, least, place[start : start + panel.shape[1]])
 
-    def _spans(self, place: Tokens) -> tuple[Tokens, Tokens, Tokens]:
-        """Sort examples by their places; return the spans they are in, where each begins, and the order."""
+    def _by_span(self, place: Tokens) -> Iterator[tuple[int, Tokens]]:
+        """Yield spans, and which examples of a panel stand in them, in the order in which they stand."""
         order = np.argsort(place)
-        spans, cuts = np.unique(place[order] // self._span, return_index=True)
-        return spans, cuts, order
+        spans, starts = np.unique(place[order] // self._span, return_index=True)
+        yield from zip(spans.tolist(), np.split(order, starts[1:]), strict=True)
 
     @staticmethod
     def _parts(panel: Codes) -> Iterator[slice]:
@@ -328,20 +329,20 @@ class CoarseCopy:
     def _fill(self, panel: Codes, least: Codes, place: Tokens) -> None:
         """Write one panel; `place` says where its examples stand, `least` is by span and column."""
         n_blocks, n_examples, width = self._shape
-        order = np.argsort(place)
-        places = place[order]
-        step = max(1, CHUNK // (8 * width * len(order)))
+        by_span = list(self._by_span(place))
+        places = np.sort(place)
+        step = max(1, CHUNK // (8 * width * len(places)))
         for at in range(0, n_blocks, step):
             columns = self.columns[at * width : (at + step) * width]  # -1 reads any row: its scale is 0
-            codes = panel[columns][:, order]  # (tokens, examples)
-            shares = BYTES[codes - least[places // self._span, columns[:, None]]]
-            halves = shares.reshape(-1, 2, width // 2, len(order))  # of a block; their tokens alternate
-            blocks = halves.transpose(0, 3, 2, 1).reshape(-1, len(order), width)
+            codes = panel[columns]
+            shares = [BYTES[codes[:, examples] - least[number, columns, None]] for number, examples in by_span]
+            halves = np.concatenate(shares, axis=1).reshape(-1, 2, width // 2, len(places))  # their tokens alternate
+            blocks = halves.transpose(0, 3, 2, 1).reshape(-1, len(places), width)
             if self._blocks is not None:
                 self._blocks[at : at + step, places] = blocks
                 continue
             assert self._spill is not None  # noqa: S101 - for the type checker
-            runs = np.split(np.arange(len(order)), np.flatnonzero(np.diff(places) != 1) + 1)
+            runs = np.split(np.arange(len(places)), np.flatnonzero(np.diff(places) != 1) + 1)
             for b, block in enumerate(np.ascontiguousarray(blocks), start=at):
                 for run in runs:
                     self._spill.write((b * n_examples + int(places[run[0]])) * width, block[run[0] : run[-1] + 1])

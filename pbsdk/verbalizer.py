@@ -147,7 +147,7 @@ def _best_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort 
         everywhere = none  # what these classes fall back on may not have been named
     chosen = np.empty(n_classes, dtype=np.int64)
     error = search(codes, columns, columns, scores, places, sizes, order, starts, weights, chosen)
-    return error, chosen, errs(codes[chosen], order, starts)
+    return error, chosen, errs(codes, chosen, order, starts)
 
 
 class VerbalizerSearch:
@@ -201,7 +201,7 @@ class VerbalizerSearch:
             rows[used] = np.arange(len(used))
         chosen = np.empty(len(sizes), dtype=np.int64)
         error = search(codes, rows, columns, scores, places, sizes, self._order, self._starts, weights, chosen)
-        return error, chosen, errs(self._matrix.rows(chosen), self._order, self._starts)
+        return error, chosen, errs(self._matrix.rows(chosen), np.arange(len(sizes)), self._order, self._starts)
 
     def _scores(self, columns: Tokens, shares: Floats) -> Floats:
         """Return the scores (C, K) of some columns."""

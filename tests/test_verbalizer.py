@@ -1,9 +1,12 @@
 """The verbalizer: every line of the algorithm against a plain brute force that shares no code with it."""
 
+import importlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -278,7 +281,7 @@ def test_who_errs_is_who_is_told_another_class():
     given = np.empty(50, dtype=np.int64)
     given[order] = labels
     starts = np.searchsorted(labels, np.arange(5))
-    assert (errs(np.ascontiguousarray(codes.T), order, starts) == (says(codes) != given)).all()
+    assert (errs(np.ascontiguousarray(codes.T), np.arange(4), order, starts) == (says(codes) != given)).all()
 
 
 @pytest.mark.parametrize(
@@ -360,6 +363,30 @@ def test_the_number_of_threads_changes_nothing():
     one, two = run("1").stdout, run("2").stdout
     assert one == two
     assert len(one.splitlines()) == 5
+
+
+def test_compiled_code_is_kept_until_any_module_with_compiled_functions_changes(tmp_path, monkeypatch):
+    folder = Path(kernels.__file__).parent
+    assert {path.name for path in folder.rglob("*.py") if "@njit" in path.read_text()} == set(kernels.COMPILED)
+    (tmp_path / "kept.py").write_text("def one_more(x):\n    return x + 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def hits(stamp):
+        monkeypatch.setattr(kernels, "source_stamp", lambda _: stamp)
+        compiled = kernels.njit(importlib.import_module("kept").one_more)
+        assert compiled(1) == 2
+        return sum(compiled.stats.cache_hits.values())
+
+    assert [hits("a"), hits("a"), hits("b"), hits("b")] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("changed", kernels.COMPILED)
+def test_the_stamp_of_compiled_code_follows_each_module(tmp_path, changed):
+    for name in kernels.COMPILED:
+        shutil.copy(Path(kernels.__file__).parent / name, tmp_path)
+    before = kernels.source_stamp(tmp_path)
+    (tmp_path / changed).write_text((tmp_path / changed).read_text() + "\n")
+    assert before == kernels.source_stamp(Path(kernels.__file__).parent) != kernels.source_stamp(tmp_path)
 
 
 def test_kernels_compile_where_nothing_can_be_kept(monkeypatch):
