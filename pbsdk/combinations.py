@@ -8,7 +8,7 @@ whatever the other classes do: each loses the examples of its own class where th
 probable. The errors of a combination are the union over its pairs. So sets of examples are kept as
 bits, 64 to a word, and weighed a byte at a time with a table.
 
-For two classes every pair is tried (`_search_pairs`). For more, `_search_branches` settles a class
+For two classes every pair is tried (`search_pairs`). For more, `search` settles a class
 after the other and leaves what can't be the best any more.
 """
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from pbsdk.kernels import WIDTH, below, njit
 
-__all__ = ["errs", "search"]
+__all__ = ["errs", "search", "search_pairs"]
 
 
 @njit
@@ -103,17 +103,22 @@ def _weigh(masks: npt.NDArray[np.uint64], row: int, table: npt.NDArray[np.int64]
 
 
 @njit
-def _search_pairs(
-    tried: npt.NDArray[np.uint16],  # (C, M, examples)
-    own: npt.NDArray[np.uint64],  # (C, words)
-    table: npt.NDArray[np.int64],  # (words * 8, 256)
-    tokens: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float64],
-    places: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    best: npt.NDArray[np.int64],
+def search_pairs(
+    codes: npt.NDArray[np.uint16],  # (tokens, N)
+    rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
+    tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
+    scores: npt.NDArray[np.float64],  # (C, K)
+    places: npt.NDArray[np.int64],  # (C, M): which of the K are tried for each class ...
+    sizes: npt.NDArray[np.int64],  # (C,): ... and how many
+    order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
+    starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
+    weights: npt.NDArray[np.int64],  # (N,), in `order`
+    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
 ) -> int:
     """Try every pair of tokens, and every pair reversed; return the least error."""
+    tried = _lined_up(codes, rows, places, sizes, order)
+    own = _own_examples(starts)
+    table = _weight_table(weights)
     best_error, best_sum = 2**62, -np.inf
     choice = np.empty(2, dtype=np.int64)
     for first in range(2):  # the class whose list gives the token for class 0
@@ -169,16 +174,17 @@ def _hope(
 
 
 @njit
-def _search_branches(
-    tried: npt.NDArray[np.uint16],  # (C, M, examples)
-    own: npt.NDArray[np.uint64],  # (C, words)
-    table: npt.NDArray[np.int64],  # (words * 8, 256)
-    starts: npt.NDArray[np.int64],
-    tokens: npt.NDArray[np.int64],
-    scores: npt.NDArray[np.float64],
-    places: npt.NDArray[np.int64],
-    sizes: npt.NDArray[np.int64],
-    best: npt.NDArray[np.int64],
+def search(
+    codes: npt.NDArray[np.uint16],  # (tokens, N)
+    rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
+    tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
+    scores: npt.NDArray[np.float64],  # (C, K)
+    places: npt.NDArray[np.int64],  # (C, M): which of the K are tried for each class ...
+    sizes: npt.NDArray[np.int64],  # (C,): ... and how many
+    order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
+    starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
+    weights: npt.NDArray[np.int64],  # (N,), in `order`
+    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
 ) -> int:
     """Find the choice with the least error, then the largest summed score, then the lowest tokens.
 
@@ -188,21 +194,24 @@ def _search_branches(
     for a branch where it would lose too much.
     """
     n_classes, most = places.shape
+    tried = _lined_up(codes, rows, places, sizes, order)
+    own = _own_examples(starts)
+    table = _weight_table(weights)
     n_words = own.shape[1]
     last = n_classes - 1
-    order, turns = _heaviest_first(own, table)  # from here on a, b and c are turns
+    queue, turns = _heaviest_first(own, table)  # from here on a, b and c are turns
     n_tokens = np.empty(n_classes, dtype=np.int64)
     for c in range(n_classes):
-        n_tokens[c] = sizes[order[c]]
+        n_tokens[c] = sizes[queue[c]]
 
     # spoilt[a, b, j, k]: by token j of class a against token k of class b > a. Of equals, the lowest class is said.
     spoilt = np.empty((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
     for a in range(n_classes):
         for b in range(a + 1, n_classes):
-            lower, higher = min(order[a], order[b]), max(order[a], order[b])
+            lower, higher = min(queue[a], queue[b]), max(queue[a], queue[b])
             for j in range(n_tokens[a]):
                 for k in range(n_tokens[b]):
-                    first, second = (j, k) if order[a] == lower else (k, j)
+                    first, second = (j, k) if queue[a] == lower else (k, j)
                     for word in range(n_words):
                         lost = below(tried[higher, second], tried[lower, first], word * WIDTH)
                         spoilt[a, b, j, k, word] = (lost & own[lower, word]) | (~lost & own[higher, word])
@@ -237,9 +246,9 @@ def _search_branches(
     # Depth first. `known` cuts from the start; the best choice is set when it is met again.
     taken, tops = np.zeros(n_classes), np.empty(n_classes)  # scores, by class
     for c in range(n_classes):
-        tops[order[c]] = -np.inf
+        tops[queue[c]] = -np.inf
         for k in range(n_tokens[c]):
-            tops[order[c]] = max(tops[order[c]], scores[order[c], places[order[c], k]])
+            tops[queue[c]] = max(tops[queue[c]], scores[queue[c], places[queue[c], k]])
     best_error, best_sum = known, -np.inf
     best[:] = 2**62
     choice = np.zeros(n_classes, dtype=np.int64)
@@ -261,8 +270,8 @@ def _search_branches(
             turn -= 1
             continue
         k = still[turn, turn, pick[turn]]
-        choice[order[turn]] = tokens[places[order[turn], k]]
-        taken[order[turn]] = scores[order[turn], places[order[turn], k]]
+        choice[queue[turn]] = tokens[places[queue[turn], k]]
+        taken[queue[turn]] = scores[queue[turn], places[queue[turn], k]]
         if turn == last:
             for j in range(n_words):
                 marks[0, j] = lost[last, j] | threat[last, last, k, j]
@@ -283,7 +292,7 @@ def _search_branches(
         for c in range(turn + 1, n_classes):
             if bound > best_error:
                 break
-            begin, end = starts[order[c]] // 8, (starts[order[c] + 1] + 7) // 8
+            begin, end = starts[queue[c]] // 8, (starts[queue[c] + 1] + 7) // 8
             least = 2**62
             for at in range(n_still[turn, c]):
                 other = still[turn, c, at]
@@ -291,7 +300,7 @@ def _search_branches(
                     threat[turn + 1, c, other, j] = threat[turn, c, other, j] | spoilt[turn, c, k, other, j]
                 price = 0
                 for byte in range(begin, end):
-                    bits = (threat[turn + 1, c, other, byte // 8] & own[order[c], byte // 8]) >> np.uint64(
+                    bits = (threat[turn + 1, c, other, byte // 8] & own[queue[c], byte // 8]) >> np.uint64(
                         8 * (byte % 8)
                     )
                     price += table[byte, bits & np.uint64(255)]
@@ -311,28 +320,6 @@ def _search_branches(
         turn += 1
         pick[turn] = -1
     return best_error
-
-
-@njit
-def search(
-    codes: npt.NDArray[np.uint16],  # (tokens, N)
-    rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
-    tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
-    scores: npt.NDArray[np.float64],  # (C, K)
-    places: npt.NDArray[np.int64],  # (C, M): which of the K are tried for each class ...
-    sizes: npt.NDArray[np.int64],  # (C,): ... and how many
-    order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
-    starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
-    weights: npt.NDArray[np.int64],  # (N,), in `order`
-    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
-) -> int:
-    """Find the choice with the least error, then the largest summed score, then the lowest tokens."""
-    tried = _lined_up(codes, rows, places, sizes, order)
-    own = _own_examples(starts)
-    table = _weight_table(weights)
-    if len(sizes) == 2:
-        return _search_pairs(tried, own, table, tokens, scores, places, sizes, best)
-    return _search_branches(tried, own, table, starts, tokens, scores, places, sizes, best)
 
 
 @njit

@@ -14,7 +14,7 @@ to the larger (summed) score and then to the lower tokens; between classes, to t
 
 What makes it fast changes nothing: tokens are screened on a coarse copy with a bound on the error,
 and only those that may enter a shortlist are scored. `best(weights, screened=False)` scores all.
-The steps run in one compiled call, or one by one where the answers are on disk.
+These steps run in one compiled call, or one by one where the answers are on disk.
 
 >>> matrix = TokenMatrix.from_codes([[100, 2000], [2000, 100]])
 >>> VerbalizerSearch(matrix, [0, 1], 2).best(uniform_weights(2)).tokens
@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import Codes, Floats, Tokens
-from pbsdk.combinations import errs, search
+from pbsdk.combinations import errs, search, search_pairs
 from pbsdk.errors import InputError
 from pbsdk.kernels import SPAN, WIDTH, entering, exact_scores, njit, scan, shortlists
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
@@ -118,36 +118,34 @@ class Verbalizer:
     """Which these are."""
 
 
+Listed = tuple[Tokens, Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Columns (K,), their scores (C, K), and of these each class's candidates as places (C, m) and how many (C,)."""
+
+
 @njit
-def _best_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort out keywords
+def _list_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort out keywords
     chunk: tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens],  # the coarse copy
     found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
     m: int,
     codes: Codes,  # (tokens, N)
     order: Tokens,  # (N,)
     starts: Tokens,  # (C + 1,)
-    weights: Weights,  # (N,), in `order`
+    shares: Floats,  # (N,), in `order`
     chances: Floats,
-) -> tuple[int, Tokens, npt.NDArray[np.bool_]]:
-    """Return the least error, its tokens and the examples they get wrong.
-
-    All steps in one call: between two, Python would take as long as some of the steps.
-    """
+) -> Listed:
+    """Screen, score and shortlist in one call: between two, Python would take as long as some of the steps."""
     n_classes = len(starts) - 1
-    shares = weights / float(weights.sum())
     everywhere = np.zeros(n_classes, dtype=np.bool_)
+    lows = np.empty((n_classes, m), dtype=np.float32)
     while True:
-        lows = np.full((n_classes, m), -np.inf, dtype=np.float32)
+        lows[:] = -np.inf
         n_found, _ = scan(*chunk, shares, starts, everywhere, lows, *found, 0)
         columns = entering(*found, n_found, lows)
         scores = exact_scores(codes, columns, order, starts, shares, chances)
         places, sizes, none = shortlists(scores, m)
         if everywhere.any() or not none.any():
-            break
+            return columns, scores, places, sizes
         everywhere = none  # what these classes fall back on may not have been named
-    chosen = np.empty(n_classes, dtype=np.int64)
-    error = search(codes, columns, columns, scores, places, sizes, order, starts, weights, chosen)
-    return error, chosen, errs(codes, chosen, order, starts)
 
 
 class VerbalizerSearch:
@@ -174,34 +172,36 @@ class VerbalizerSearch:
     def best(self, weights: Weights, *, screened: bool = True) -> Verbalizer:
         """Return the verbalizer with the least weighted error."""
         sorted_weights = weights[self._order]
-        if screened and self._matrix.codes is not None:
+        shares = sorted_weights / float(sorted_weights.sum())
+        codes = self._matrix.codes
+        if codes is not None and screened:
             (chunk,) = self._coarse.chunks()
-            error, chosen, wrong = _best_at_once(
-                chunk, self._found, self._m,
-                self._matrix.codes, self._order, self._starts, sorted_weights, CHANCES,
-            )  # fmt: skip
+            columns, scores, places, sizes = _list_at_once(
+                chunk, self._found, self._m, codes, self._order, self._starts, shares, CHANCES
+            )
         else:
-            error, chosen, wrong = self._best_by_steps(sorted_weights, screened=screened)
-        return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), int(error), wrong)
-
-    def _best_by_steps(self, weights: Weights, *, screened: bool) -> tuple[int, Tokens, npt.NDArray[np.bool_]]:
-        """Do what `_best_at_once` does where not all can be held in memory."""
-        shares = weights / float(weights.sum())
-        columns = self._named(shares, self._nowhere) if screened else np.arange(self._matrix.n_columns)
-        scores = self._scores(columns, shares)
-        places, sizes, none = shortlists(scores, self._m)
-        if screened and none.any():  # what these classes fall back on may not have been named
-            columns = self._named(shares, none)
-            scores = self._scores(columns, shares)
-            places, sizes, _ = shortlists(scores, self._m)
-        codes, rows = self._matrix.codes, columns
+            columns, scores, places, sizes = self._list_by_steps(shares, screened=screened)
+        rows = columns
         if codes is None:
             used = np.unique(np.concatenate([listed[:size] for listed, size in zip(places, sizes, strict=True)]))
             codes, rows = self._matrix.rows(columns[used]), np.zeros(len(columns), dtype=np.int64)
             rows[used] = np.arange(len(used))
         chosen = np.empty(len(sizes), dtype=np.int64)
-        error = search(codes, rows, columns, scores, places, sizes, self._order, self._starts, weights, chosen)
-        return error, chosen, errs(self._matrix.rows(chosen), np.arange(len(sizes)), self._order, self._starts)
+        find = search_pairs if len(sizes) == 2 else search
+        error = find(codes, rows, columns, scores, places, sizes, self._order, self._starts, sorted_weights, chosen)
+        wrong = errs(codes, rows[np.searchsorted(columns, chosen)], self._order, self._starts)
+        return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), int(error), wrong)
+
+    def _list_by_steps(self, shares: Floats, *, screened: bool) -> Listed:
+        """Do what `_list_at_once` does where not all can be held in memory, or without screening."""
+        columns = self._named(shares, self._nowhere) if screened else np.arange(self._matrix.n_columns)
+        scores = self._scores(columns, shares)
+        places, sizes, none = shortlists(scores, self._m)
+        if screened and none.any():
+            columns = self._named(shares, none)
+            scores = self._scores(columns, shares)
+            places, sizes, _ = shortlists(scores, self._m)
+        return columns, scores, places, sizes
 
     def _scores(self, columns: Tokens, shares: Floats) -> Floats:
         """Return the scores (C, K) of some columns."""
