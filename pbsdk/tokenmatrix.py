@@ -9,10 +9,11 @@ it together; `collect` turns them, and never holds more than it must. What is la
 process is killed.
 
 *Which tokens may matter at all under these weights?* This goes over the whole vocabulary in every
-round, so a `CoarseCopy` keeps the answers a second time in one byte each: the root of a
-probability, as a share of the token's greatest one. Since codes are logarithms, that byte is a
+round, so a `CoarseCopy` keeps the answers a second time in one byte each: a probability as a share
+of the token's greatest one within a span of examples. Since codes are logarithms, that byte is a
 function of the difference of two codes, and a table of 65,536 bytes makes the copy. Tokens are
-sorted, the greatest first, and stand in blocks side by side.
+sorted, the greatest first, and stand in blocks side by side. (One scale for all examples would not
+do where they are thousands: what is probable once would hide what it is most of the time.)
 
 A provider that shows only its top k censors the rest. The matrix then has a row for each token that
 appeared, and a token that is missing in an answer has the answer's code `rest`.
@@ -50,8 +51,8 @@ CHUNK = 32 * 2**20
 CHANCES: Floats = np.exp(np.arange(65536) / -STEPS_PER_NAT).astype(np.float32).astype(np.float64)
 """The probability that each code stands for; rounded to 24 bits, which all machines agree on."""
 
-ROOTS: npt.NDArray[np.uint8] = np.rint(255 * np.exp(np.arange(65536) / (-2 * STEPS_PER_NAT))).astype(np.uint8)
-"""255 times the root of the probability that each code stands for."""
+BYTES: npt.NDArray[np.uint8] = np.rint(255 * CHANCES).astype(np.uint8)
+"""255 times the probability that each code stands for."""
 
 
 class _Spill:
@@ -281,31 +282,43 @@ def _collect_whole(
 class CoarseCopy:
     """A matrix again, in one byte an answer and sorted for `kernels.scan`.
 
-    `order` puts the examples of each class side by side. `columns[slot]` is the matrix's column at a
-    place of the blocks, or -1 where there is none.
+    `order` puts the examples of each class side by side; `span` of them at a time have a scale of
+    their own. `columns[slot]` is the matrix's column at a place of the blocks, or -1 where there is
+    none. In a row of a block, bytes of its first half of tokens alternate with those of the second.
     """
 
-    def __init__(self, matrix: TokenMatrix, order: Tokens, width: int) -> None:
+    def __init__(self, matrix: TokenMatrix, order: Tokens, width: int, span: int) -> None:
         self._shape = (-(-matrix.n_columns // width), matrix.n_examples, width)
-        least = np.full(matrix.n_columns, 65535, dtype=np.uint16)
+        self._span = span
+        n_spans = -(-matrix.n_examples // span)
+        place = np.argsort(order, kind="stable")  # where each example stands
+        least = np.full((n_spans, matrix.n_columns), 65535, dtype=np.uint16)
         squares = np.zeros(matrix.n_columns)
-        for _, panel in matrix.panels():
-            np.minimum(least, panel.min(axis=1), out=least)
+        for start, panel in matrix.panels():
+            by_span = list(self._by_span(place[start : start + panel.shape[1]]))
             for part in self._parts(panel):
+                for span_number, examples in by_span:
+                    lowest = least[span_number, part]
+                    np.minimum(lowest, panel[part, examples].min(axis=1), out=lowest)
                 squares[part] += (CHANCES * CHANCES)[panel[part]].sum(axis=1)
         sorted_columns = np.argsort(-squares, kind="stable")
         slots = self._shape[0] * width
         self.columns = np.full(slots, -1, dtype=np.int64)
         self.columns[: matrix.n_columns] = sorted_columns
-        scales = np.zeros(slots, dtype=np.float32)
-        scales[: matrix.n_columns] = CHANCES[least[sorted_columns]] / 255**2
-        self._scales = scales.reshape(-1, width)
+        scales = np.zeros((slots, n_spans), dtype=np.float32)
+        scales[: matrix.n_columns] = CHANCES[least[:, sorted_columns].T] / 255
+        self._scales = np.ascontiguousarray(scales.reshape(-1, width, n_spans).transpose(0, 2, 1))
         self._norms = np.sqrt(squares[sorted_columns][::width]).astype(np.float32)
         self._blocks = None if matrix.spilled else np.zeros(self._shape, dtype=np.uint8)
         self._spill = _Spill(matrix.folder) if matrix.spilled else None
-        place = np.argsort(order, kind="stable")  # where each example stands
         for start, panel in matrix.panels():
-            self._fill(panel, least, np.argsort(place[start : start + panel.shape[1]]), place[start:])
+            self._fill(panel, least, place[start : start + panel.shape[1]])
+
+    def _by_span(self, place: Tokens) -> Iterator[tuple[int, Tokens]]:
+        """Yield spans, and which examples of a panel stand in them, in the order in which they stand."""
+        order = np.argsort(place)
+        spans, starts = np.unique(place[order] // self._span, return_index=True)
+        yield from zip(spans.tolist(), np.split(order, starts[1:]), strict=True)
 
     @staticmethod
     def _parts(panel: Codes) -> Iterator[slice]:
@@ -313,28 +326,33 @@ class CoarseCopy:
         step = max(1, CHUNK // (8 * panel.shape[1]))
         return (slice(at, at + step) for at in range(0, len(panel), step))
 
-    def _fill(self, panel: Codes, least: Codes, order: Tokens, place: Tokens) -> None:
-        """Write the roots of one panel; `order` sorts its examples, `place` says where they stand."""
+    def _fill(self, panel: Codes, least: Codes, place: Tokens) -> None:
+        """Write one panel; `place` says where its examples stand, `least` is by span and column."""
         n_blocks, n_examples, width = self._shape
-        places = place[order]
-        step = max(1, CHUNK // (8 * width * len(order)))
+        by_span = list(self._by_span(place))
+        places = np.sort(place)
+        step = max(1, CHUNK // (8 * width * len(places)))
         for at in range(0, n_blocks, step):
-            columns = self.columns[at * width : (at + step) * width]
-            roots = ROOTS[panel[columns] - least[columns, None]]  # (tokens, examples); -1 reads any row: its scale is 0
-            blocks = roots.reshape(-1, width, len(order))[:, :, order].transpose(0, 2, 1)
+            columns = self.columns[at * width : (at + step) * width]  # -1 reads any row: its scale is 0
+            codes = panel[columns]
+            shares = [BYTES[codes[:, examples] - least[number, columns, None]] for number, examples in by_span]
+            halves = np.concatenate(shares, axis=1).reshape(-1, 2, width // 2, len(places))  # their tokens alternate
+            blocks = halves.transpose(0, 3, 2, 1).reshape(-1, len(places), width)
             if self._blocks is not None:
                 self._blocks[at : at + step, places] = blocks
                 continue
             assert self._spill is not None  # noqa: S101 - for the type checker
-            runs = np.split(np.arange(len(order)), np.flatnonzero(np.diff(places) != 1) + 1)
+            runs = np.split(np.arange(len(places)), np.flatnonzero(np.diff(places) != 1) + 1)
             for b, block in enumerate(np.ascontiguousarray(blocks), start=at):
                 for run in runs:
                     self._spill.write((b * n_examples + int(places[run[0]])) * width, block[run[0] : run[-1] + 1])
 
-    def chunks(self) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], int]]:
-        """Yield blocks, scales, norms and the first block's number; a chunk is good until the next."""
+    def chunks(
+        self,
+    ) -> Iterator[tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens]]:
+        """Yield blocks, and their scales, norms and columns; a chunk is good until the next."""
         if self._blocks is not None:
-            yield self._blocks, self._scales, self._norms, 0
+            yield self._blocks, self._scales, self._norms, self.columns
             return
         assert self._spill is not None  # noqa: S101 - for the type checker
         n_blocks, n_examples, width = self._shape
@@ -343,7 +361,8 @@ class CoarseCopy:
         for at in range(0, n_blocks, step):
             part = buffer[: min(step, n_blocks - at)]
             self._spill.read(at * n_examples * width, part)
-            yield part, self._scales[at : at + step], self._norms[at : at + step], at
+            columns = self.columns[at * width : (at + step) * width]
+            yield part, self._scales[at : at + step], self._norms[at : at + step], columns
 
     def close(self) -> None:
         """Give back the disk space."""

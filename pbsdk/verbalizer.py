@@ -14,6 +14,7 @@ to the larger (summed) score and then to the lower tokens; between classes, to t
 
 What makes it fast changes nothing: tokens are screened on a coarse copy with a bound on the error,
 and only those that may enter a shortlist are scored. `best(weights, screened=False)` scores all.
+These steps run in one compiled call, or one by one where the answers are on disk.
 
 >>> matrix = TokenMatrix.from_codes([[100, 2000], [2000, 100]])
 >>> VerbalizerSearch(matrix, [0, 1], 2).best(uniform_weights(2)).tokens
@@ -28,9 +29,9 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import Codes, Floats, Tokens
-from pbsdk.combinations import search, search_pairs
+from pbsdk.combinations import errs, search, search_pairs
 from pbsdk.errors import InputError
-from pbsdk.kernels import WIDTH, entering, exact_scores, scan, shortlists
+from pbsdk.kernels import SPAN, WIDTH, entering, exact_scores, njit, scan, shortlists
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
 
 __all__ = [
@@ -117,6 +118,36 @@ class Verbalizer:
     """Which these are."""
 
 
+Listed = tuple[Tokens, Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]
+"""Columns (K,), their scores (C, K), and of these each class's candidates as places (C, m) and how many (C,)."""
+
+
+@njit
+def _list_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort out keywords
+    chunk: tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens],  # the coarse copy
+    found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
+    m: int,
+    codes: Codes,  # (tokens, N)
+    order: Tokens,  # (N,)
+    starts: Tokens,  # (C + 1,)
+    shares: Floats,  # (N,), in `order`
+    chances: Floats,
+) -> Listed:
+    """Screen, score and shortlist in one call: between two, Python would take as long as some of the steps."""
+    n_classes = len(starts) - 1
+    everywhere = np.zeros(n_classes, dtype=np.bool_)
+    lows = np.empty((n_classes, m), dtype=np.float32)
+    while True:
+        lows[:] = -np.inf
+        n_found, _ = scan(*chunk, shares, starts, everywhere, lows, *found, 0)
+        columns = entering(*found, n_found, lows)
+        scores = exact_scores(codes, columns, order, starts, shares, chances)
+        places, sizes, none = shortlists(scores, m)
+        if everywhere.any() or not none.any():
+            return columns, scores, places, sizes
+        everywhere = none  # what these classes fall back on may not have been named
+
+
 class VerbalizerSearch:
     """Finds the best verbalizer of one template, again and again under changing weights.
 
@@ -130,7 +161,7 @@ class VerbalizerSearch:
         self._m = checked_m(m, n_classes)
         self._order = np.argsort(self._labels, kind="stable")
         self._starts = np.searchsorted(self._labels[self._order], np.arange(n_classes + 1))
-        self._coarse = CoarseCopy(matrix, self._order, WIDTH)
+        self._coarse = CoarseCopy(matrix, self._order, WIDTH, SPAN)
         room = n_classes * len(self._coarse.columns)
         self._found = (np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32))
 
@@ -142,14 +173,15 @@ class VerbalizerSearch:
         """Return the verbalizer with the least weighted error."""
         sorted_weights = weights[self._order]
         shares = sorted_weights / float(sorted_weights.sum())
-        columns = self._named(shares, self._nowhere) if screened else np.arange(self._matrix.n_columns)
-        scores = self._scores(columns, shares)
-        places, sizes, none = shortlists(scores, self._m)
-        if screened and none.any():  # what these classes fall back on may not have been named
-            columns = self._named(shares, none)
-            scores = self._scores(columns, shares)
-            places, sizes, _ = shortlists(scores, self._m)
-        codes, rows = self._matrix.codes, columns
+        codes = self._matrix.codes
+        if codes is not None and screened:
+            (chunk,) = self._coarse.chunks()
+            columns, scores, places, sizes = _list_at_once(
+                chunk, self._found, self._m, codes, self._order, self._starts, shares, CHANCES
+            )
+        else:
+            columns, scores, places, sizes = self._list_by_steps(shares, screened=screened)
+        rows = columns
         if codes is None:
             used = np.unique(np.concatenate([listed[:size] for listed, size in zip(places, sizes, strict=True)]))
             codes, rows = self._matrix.rows(columns[used]), np.zeros(len(columns), dtype=np.int64)
@@ -157,8 +189,19 @@ class VerbalizerSearch:
         chosen = np.empty(len(sizes), dtype=np.int64)
         find = search_pairs if len(sizes) == 2 else search
         error = find(codes, rows, columns, scores, places, sizes, self._order, self._starts, sorted_weights, chosen)
-        wrong = self._matrix.rows(chosen).argmin(axis=0) != self._labels
+        wrong = errs(codes, rows[np.searchsorted(columns, chosen)], self._order, self._starts)
         return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), int(error), wrong)
+
+    def _list_by_steps(self, shares: Floats, *, screened: bool) -> Listed:
+        """Do what `_list_at_once` does where not all can be held in memory, or without screening."""
+        columns = self._named(shares, self._nowhere) if screened else np.arange(self._matrix.n_columns)
+        scores = self._scores(columns, shares)
+        places, sizes, none = shortlists(scores, self._m)
+        if screened and none.any():
+            columns = self._named(shares, none)
+            scores = self._scores(columns, shares)
+            places, sizes, _ = shortlists(scores, self._m)
+        return columns, scores, places, sizes
 
     def _scores(self, columns: Tokens, shares: Floats) -> Floats:
         """Return the scores (C, K) of some columns."""
@@ -174,10 +217,8 @@ class VerbalizerSearch:
         """Return, ascending, the columns that may enter a shortlist; for some classes, whoever wins them."""
         lows = np.full((len(everywhere), self._m), -np.inf, dtype=np.float32)
         n_found = 0
-        for blocks, scales, norms, first in self._coarse.chunks():
-            n_found, done = scan(
-                blocks, scales, norms, first, shares, self._starts, everywhere, lows, *self._found, n_found
-            )
+        for chunk in self._coarse.chunks():
+            n_found, done = scan(*chunk, shares, self._starts, everywhere, lows, *self._found, n_found)
             if done:
                 break
-        return entering(*self._found, n_found, lows, self._coarse.columns)
+        return entering(*self._found, n_found, lows)

@@ -1,9 +1,12 @@
 """The verbalizer: every line of the algorithm against a plain brute force that shares no code with it."""
 
+import importlib
 import itertools
 import os
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,6 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pbsdk import kernels
+from pbsdk.boosting import reweigh
+from pbsdk.combinations import errs
 from pbsdk.errors import InputError
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
 from pbsdk.verbalizer import TOTAL_WEIGHT, VerbalizerSearch, check_labels, checked_m, default_m, says, uniform_weights
@@ -90,6 +95,7 @@ def problems(draw, most_classes=5):
 @settings(max_examples=400)
 @given(problems())
 @example(([[0], [0]], [0, 1], [1, 1], 2, 1))
+@example(([[700, 0, 0], [0, 0, 0], [0, 0, 700]], [0, 1, 2], [1, 2, 3], 3, 2))  # equals, and the highest class heaviest
 def test_the_search_equals_plain_brute_force_ties_included(problem):
     codes, labels, weights, n_classes, m = problem
     found = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, n_classes, m).best(np.array(weights))
@@ -123,6 +129,29 @@ def test_screening_changes_nothing(kind, n_classes, n_examples):
             assert (screened.tokens, screened.error) == (whole.tokens, whole.error)
 
 
+@pytest.mark.parametrize("kind", ["peaked", "flat", "spikes"])
+@pytest.mark.parametrize(("n_classes", "n_examples", "m"), [(2, 40, 50), (4, 60, 10), (6, 300, 5)])
+def test_screening_changes_nothing_while_weights_grow_apart(kind, n_classes, n_examples, m):
+    codes, labels, _ = random_problem(9, 1500, n_examples, n_classes, kind)
+    search = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, n_classes, m)
+    weights = uniform_weights(n_examples)
+    for _ in range(12):
+        screened, whole = search.best(weights), search.best(weights, screened=False)
+        assert (screened.tokens, screened.error) == (whole.tokens, whole.error)
+        assert (screened.wrong == whole.wrong).all()
+        weights = reweigh(weights, screened.wrong, n_classes) if screened.error else uniform_weights(n_examples)
+
+
+@pytest.mark.parametrize("kind", ["peaked", "flat", "spikes"])
+@pytest.mark.parametrize("share", [0.3, 0.05, 0.01, 1e-4, 1e-12])
+def test_screening_changes_nothing_for_a_class_that_wins_few_tokens_or_none(kind, share):
+    codes, labels, weights = random_problem(4, 2000, 90, 4, kind)
+    weights = np.where(labels == 2, np.maximum(1, (weights * share).astype(np.int64)), weights)
+    search = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, 4)
+    screened, whole = search.best(weights), search.best(weights, screened=False)
+    assert (screened.tokens, screened.error) == (whole.tokens, whole.error)
+
+
 @pytest.mark.parametrize("kind", ["peaked", "flat"])
 def test_screening_names_few_tokens(kind):
     codes, labels, weights = random_problem(3, 20000, 64, 4, kind)
@@ -131,15 +160,16 @@ def test_screening_names_few_tokens(kind):
     assert len(named) < 400
 
 
-def test_the_coarse_estimate_is_never_further_off_than_it_says():
+@pytest.mark.parametrize(("kind", "n_examples"), [("peaked", 53), ("flat", 128), ("spikes", 300)])
+def test_the_coarse_estimate_is_never_further_off_than_it_says(kind, n_examples):
     # With room for every token, each must be named for every class it may win, with a score at most as high as said.
-    codes, labels, weights = random_problem(5, 500, 53, 3, "peaked")
+    codes, labels, weights = random_problem(5, 500, n_examples, 3, kind)
     order = np.argsort(labels, kind="stable")
     starts = np.searchsorted(labels[order], np.arange(4))
     shares = weights[order] / weights.sum()
     matrix = TokenMatrix.from_codes(codes)
     exact = kernels.exact_scores(matrix.codes, np.arange(500), order, starts, shares, CHANCES)
-    coarse = CoarseCopy(matrix, order, kernels.WIDTH)
+    coarse = CoarseCopy(matrix, order, kernels.WIDTH, kernels.SPAN)
     room = 3 * len(coarse.columns)
     found, found_for, high = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
     lows = np.full((3, 500), -np.inf, dtype=np.float32)
@@ -147,8 +177,7 @@ def test_the_coarse_estimate_is_never_further_off_than_it_says():
     (chunk,) = coarse.chunks()
     n_found, _ = kernels.scan(*chunk, shares, starts, everywhere, lows, found, found_for, high, 0)
     assert n_found == 1500
-    columns = coarse.columns[found[:n_found]]
-    assert (exact[found_for[:n_found], columns] <= high[:n_found]).all()
+    assert (exact[found_for[:n_found], found[:n_found]] <= high[:n_found]).all()
     for c in range(3):
         assert (np.sort(lows[c]) <= np.sort(exact[c])).all()
 
@@ -220,6 +249,39 @@ def test_ties_between_combinations_go_to_the_larger_score_then_to_the_lower_toke
     codes = [[500, 100, 100, 2000], [2000, 2000, 2000, 100]]
     found = VerbalizerSearch(TokenMatrix.from_codes(codes), [0, 1], 2).best(uniform_weights(2))
     assert (found.error, found.tokens) == (0, (1, 3))
+
+
+def test_what_a_token_is_once_among_many_examples_does_not_hide_what_it_is_mostly():
+    # With one scale for all examples, the greatest of 1,200 would make nearly every token look possible.
+    generator = np.random.default_rng(6)
+    logits = 2 * generator.standard_normal((1200, 2000)) + 2 * generator.standard_normal(2000)
+    codes = np.rint(-1024 * (logits - np.log(np.exp(logits).sum(axis=1, keepdims=True)))).astype(np.uint16)
+    search = VerbalizerSearch(TokenMatrix.from_codes(codes), np.arange(1200) % 2, 2)
+    assert len(search._named(np.full(1200, 1 / 1200), np.zeros(2, dtype=bool))) < 600
+
+
+def test_codes_are_compared_as_whole_numbers_without_sign():
+    left = np.random.default_rng(0).integers(0, 65536, 192).astype(np.uint16)
+    right = np.where(np.arange(192) % 3, left[::-1], left)
+
+    @kernels.numba.njit
+    def compared(at):
+        return kernels.below(left, right, at)
+
+    for at in (0, 64, 128):
+        bits = compared(at)
+        assert [bits >> t & 1 for t in range(64)] == (left < right)[at : at + 64].tolist()
+
+
+def test_who_errs_is_who_is_told_another_class():
+    generator = np.random.default_rng(3)
+    codes = generator.integers(0, 3, (50, 4)).astype(np.uint16)  # few levels make many ties
+    labels = np.sort(generator.permutation(np.arange(50) % 4))
+    order = generator.permutation(50)[np.argsort(labels, kind="stable")]
+    given = np.empty(50, dtype=np.int64)
+    given[order] = labels
+    starts = np.searchsorted(labels, np.arange(5))
+    assert (errs(np.ascontiguousarray(codes.T), np.arange(4), order, starts) == (says(codes) != given)).all()
 
 
 @pytest.mark.parametrize(
@@ -301,6 +363,30 @@ def test_the_number_of_threads_changes_nothing():
     one, two = run("1").stdout, run("2").stdout
     assert one == two
     assert len(one.splitlines()) == 5
+
+
+def test_compiled_code_is_kept_until_any_module_with_compiled_functions_changes(tmp_path, monkeypatch):
+    folder = Path(kernels.__file__).parent
+    assert {path.name for path in folder.rglob("*.py") if "@njit" in path.read_text()} == set(kernels.COMPILED)
+    (tmp_path / "kept.py").write_text("def one_more(x):\n    return x + 1\n")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def hits(stamp):
+        monkeypatch.setattr(kernels, "source_stamp", lambda _: stamp)
+        compiled = kernels.njit(importlib.import_module("kept").one_more)
+        assert compiled(1) == 2
+        return sum(compiled.stats.cache_hits.values())
+
+    assert [hits("a"), hits("a"), hits("b"), hits("b")] == [0, 1, 0, 1]
+
+
+@pytest.mark.parametrize("changed", kernels.COMPILED)
+def test_the_stamp_of_compiled_code_follows_each_module(tmp_path, changed):
+    for name in kernels.COMPILED:
+        shutil.copy(Path(kernels.__file__).parent / name, tmp_path)
+    before = kernels.source_stamp(tmp_path)
+    (tmp_path / changed).write_text((tmp_path / changed).read_text() + "\n")
+    assert before == kernels.source_stamp(Path(kernels.__file__).parent) != kernels.source_stamp(tmp_path)
 
 
 def test_kernels_compile_where_nothing_can_be_kept(monkeypatch):
