@@ -171,7 +171,8 @@ class Series:
 
 def draw_series(panels: Mapping[str, Sequence[Series]], source: str) -> Picture:
     """Draw, a panel an axis, each series with its deviations, and dotted what `source` reports."""
-    figure = Picture(5.5 * len(panels), 4.4)
+    most = max(len(lines) for lines in panels.values())
+    figure = Picture(5.5 * len(panels), 4 + 0.4 * most)  # up to two lines of legend a series
     for ax, (along, lines) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
         for at, line in enumerate(lines):
             colour = f"C{at}"
@@ -193,7 +194,7 @@ def draw_series(panels: Mapping[str, Sequence[Series]], source: str) -> Picture:
         ax.minorticks_off()
         ax.set(xlabel=along, ylabel="score, %")
         ax.grid(axis="y", alpha=0.3)
-        ax.legend(frameon=False, fontsize="small")
+        ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
         _bare(ax)
     return figure
 

@@ -200,7 +200,11 @@ class Results:
                     Series(
                         name,
                         {place: (one.mean, one.deviation or 0) for place, one in points.items()},
-                        {place: one.paper.mean for place, one in points.items() if one.paper is not None},
+                        {
+                            _asked(one.method, place): one.paper.mean
+                            for place, one in points.items()
+                            if one.paper is not None
+                        },
                     )
                     for name, points in lines
                 ]
@@ -242,6 +246,11 @@ _PANELS: tuple[tuple[str, Literal["size", "prompts"]], ...] = (
 def _place(names: Iterable[str], name: str) -> int:
     order = list(names)
     return order.index(name) if name in order else len(order)
+
+
+def _asked(method: str, place: float) -> float:
+    """Return where the paper's method stands: a pool may have fewer than twenty prompts, the paper's had them."""
+    return float(method.removeprefix("boosting-")) if method.startswith("boosting-") else place
 
 
 def _written(score: PaperFigure) -> str:
