@@ -32,7 +32,8 @@ class Explanation:
         place = self.classes.index(label)
         weights: Counter[str] = Counter()
         for row in self.rows:
-            weights[row.words[place].strip()] += row.weight  # type: ignore[assignment] # Counters take floats too
+            said = row.words[place]
+            weights[said.strip() or repr(said)] += row.weight  # type: ignore[assignment] # Counters take floats too
         return dict(weights.most_common())
 
     def words(self, label: Any, count: int = 8) -> list[str]:
