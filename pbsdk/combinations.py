@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from pbsdk.kernels import WIDTH, below, njit
 
-__all__ = ["errs", "search", "search_pairs"]
+__all__ = ["search", "search_pairs"]
 
 
 @njit
@@ -103,6 +103,32 @@ def _weigh(masks: npt.NDArray[np.uint64], row: int, table: npt.NDArray[np.int64]
 
 
 @njit
+def _mark_wrong(
+    codes: npt.NDArray[np.uint16],
+    rows: npt.NDArray[np.int64],
+    tokens: npt.NDArray[np.int64],
+    order: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    best: npt.NDArray[np.int64],
+    wrong: npt.NDArray[np.bool_],
+) -> None:
+    """Mark the examples that get another class than their own: the most probable token's, then the lowest."""
+    row_of = np.empty(len(best), dtype=np.int64)
+    for c in range(len(best)):
+        for k in range(len(tokens)):
+            if tokens[k] == best[c]:
+                row_of[c] = rows[k]
+    for c in range(len(best)):
+        for at in range(starts[c], starts[c + 1]):
+            i = order[at]
+            said = 0
+            for other in range(1, len(best)):
+                if codes[row_of[other], i] < codes[row_of[said], i]:
+                    said = other
+            wrong[i] = said != c
+
+
+@njit
 def search_pairs(
     codes: npt.NDArray[np.uint16],  # (tokens, N)
     rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
@@ -113,7 +139,8 @@ def search_pairs(
     order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
     starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
     weights: npt.NDArray[np.int64],  # (N,), in `order`
-    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
+    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found ...
+    wrong: npt.NDArray[np.bool_],  # (N,), ... and with who gets another class than its own
 ) -> int:
     """Try every pair of tokens, and every pair reversed; return the least error."""
     tried = _lined_up(codes, rows, places, sizes, order)
@@ -141,6 +168,7 @@ def search_pairs(
                     best_error = errors[a, b]
                     best_sum = summed
                     best[:] = choice
+    _mark_wrong(codes, rows, tokens, order, starts, best, wrong)
     return best_error
 
 
@@ -184,7 +212,8 @@ def search(
     order: npt.NDArray[np.int64],  # (N,): the examples, sorted by class
     starts: npt.NDArray[np.int64],  # (C + 1,): where each class begins in `order`
     weights: npt.NDArray[np.int64],  # (N,), in `order`
-    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found
+    best: npt.NDArray[np.int64],  # (C,), overwritten with the tokens found ...
+    wrong: npt.NDArray[np.bool_],  # (N,), ... and with who gets another class than its own
 ) -> int:
     """Find the choice with the least error, then the largest summed score, then the lowest tokens.
 
@@ -319,25 +348,5 @@ def search(
                     n_still[turn + 1, c] += 1
         turn += 1
         pick[turn] = -1
+    _mark_wrong(codes, rows, tokens, order, starts, best, wrong)
     return best_error
-
-
-@njit
-def errs(
-    codes: npt.NDArray[np.uint16],  # (tokens, N)
-    rows: npt.NDArray[np.int64],  # (C,): where each class's token stands in `codes`
-    order: npt.NDArray[np.int64],
-    starts: npt.NDArray[np.int64],
-) -> npt.NDArray[np.bool_]:
-    """Return which examples (N,) get another class than their own: most probable, then lowest."""
-    n_classes = len(rows)
-    wrong = np.empty(len(order), dtype=np.bool_)
-    for c in range(n_classes):
-        for at in range(starts[c], starts[c + 1]):
-            i = order[at]
-            said = 0
-            for other in range(1, n_classes):
-                if codes[rows[other], i] < codes[rows[said], i]:
-                    said = other
-            wrong[i] = said != c
-    return wrong

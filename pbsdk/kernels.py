@@ -54,6 +54,9 @@ PIECE = 16
 LINE = 32
 """How many codes the processor fetches at a time."""
 
+AHEAD = 2**14
+"""How many bytes before they are read blocks are asked for; the processor alone looks less far ahead."""
+
 FULL = 65000
 """What the weights of a piece sum to in sixteen bits, with room for their rounding."""
 
@@ -75,17 +78,20 @@ def njit(function: F) -> F:
         return cast("F", numba.njit(function))
 
 
+def _bring_near(builder: Any, place: Any, how_near: int) -> None:  # pragma: no cover - runs while compiling
+    """Have memory brought into a cache (3: the nearest), without waiting for it."""
+    pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
+    builder.call(prefetch, [builder.bitcast(place, pointer), number(0), number(how_near), number(1)])
+
+
 @intrinsic  # type: ignore[untyped-decorator]  # pragma: no cover - runs while compiling
 def _ask_for(_: Any, array: Any, at: Any) -> Any:
     """Have what stands at a place of the array brought near."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-        prefetch = builder.module.declare_intrinsic("llvm.prefetch", [pointer], kind)
-        place = context.make_array(signature.args[0])(context, builder, args[0])
-        place = builder.bitcast(builder.gep(place.data, [args[1]]), pointer)
-        builder.call(prefetch, [place, number(0), number(3), number(1)])
+        _bring_near(builder, _lanes(context, builder, signature, args, 0, args[1], ir.IntType(8)), 3)
         return context.get_dummy_value()
 
     return types.void(array, at), generate
@@ -177,6 +183,8 @@ def _add_piece(
         with cgutils.for_range(builder, count) as loop:
             place = builder.add(at, builder.mul(loop.index, ir.IntType(64)(WIDTH)))
             both = builder.load(_lanes(context, builder, signature, args, 0, place, SHORTS), align=1)
+            later = builder.add(place, ir.IntType(64)(AHEAD))
+            _bring_near(builder, _lanes(context, builder, signature, args, 0, later, ir.IntType(8)), 2)
             share = builder.load(builder.gep(weights.data, [builder.add(first, loop.index)]))
             share = builder.bitcast(_spread(builder, share, WORDS), SHORTS)
             low = builder.shl(both, ir.Constant(SHORTS, [8] * HALF))

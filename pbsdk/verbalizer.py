@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import Codes, Floats, Tokens
-from pbsdk.combinations import errs, search, search_pairs
+from pbsdk.combinations import search, search_pairs
 from pbsdk.errors import InputError
 from pbsdk.kernels import SPAN, WIDTH, entering, exact_scores, njit, scan, shortlists
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
@@ -123,6 +123,18 @@ Listed = tuple[Tokens, Floats, npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
 
 @njit
+def _shares(weights: Weights) -> Floats:
+    """Return the weights as shares of their sum."""
+    total = 0
+    for weight in weights:
+        total += weight
+    shares = np.empty(len(weights))
+    for i in range(len(weights)):
+        shares[i] = weights[i] / float(total)
+    return shares
+
+
+@njit
 def _list_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort out keywords
     chunk: tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens],  # the coarse copy
     found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
@@ -130,11 +142,12 @@ def _list_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort 
     codes: Codes,  # (tokens, N)
     order: Tokens,  # (N,)
     starts: Tokens,  # (C + 1,)
-    shares: Floats,  # (N,), in `order`
+    weights: Weights,  # (N,), in `order`
     chances: Floats,
 ) -> Listed:
     """Screen, score and shortlist in one call: between two, Python would take as long as some of the steps."""
     n_classes = len(starts) - 1
+    shares = _shares(weights)
     everywhere = np.zeros(n_classes, dtype=np.bool_)
     lows = np.empty((n_classes, m), dtype=np.float32)
     while True:
@@ -172,25 +185,25 @@ class VerbalizerSearch:
     def best(self, weights: Weights, *, screened: bool = True) -> Verbalizer:
         """Return the verbalizer with the least weighted error."""
         sorted_weights = weights[self._order]
-        shares = sorted_weights / float(sorted_weights.sum())
         codes = self._matrix.codes
         if codes is not None and screened:
             (chunk,) = self._coarse.chunks()
             columns, scores, places, sizes = _list_at_once(
-                chunk, self._found, self._m, codes, self._order, self._starts, shares, CHANCES
+                chunk, self._found, self._m, codes, self._order, self._starts, sorted_weights, CHANCES
             )
         else:
-            columns, scores, places, sizes = self._list_by_steps(shares, screened=screened)
+            columns, scores, places, sizes = self._list_by_steps(_shares(sorted_weights), screened=screened)
         rows = columns
         if codes is None:
             used = np.unique(np.concatenate([listed[:size] for listed, size in zip(places, sizes, strict=True)]))
             codes, rows = self._matrix.rows(columns[used]), np.zeros(len(columns), dtype=np.int64)
             rows[used] = np.arange(len(used))
-        chosen = np.empty(len(sizes), dtype=np.int64)
+        chosen, wrong = np.empty(len(sizes), dtype=np.int64), np.empty(len(weights), dtype=np.bool_)
         find = search_pairs if len(sizes) == 2 else search
-        error = find(codes, rows, columns, scores, places, sizes, self._order, self._starts, sorted_weights, chosen)
-        wrong = errs(codes, rows[np.searchsorted(columns, chosen)], self._order, self._starts)
-        return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), int(error), wrong)
+        error = find(
+            codes, rows, columns, scores, places, sizes, self._order, self._starts, sorted_weights, chosen, wrong
+        )
+        return Verbalizer(tuple(map(self._matrix.token, chosen.tolist())), error, wrong)
 
     def _list_by_steps(self, shares: Floats, *, screened: bool) -> Listed:
         """Do what `_list_at_once` does where not all can be held in memory, or without screening."""

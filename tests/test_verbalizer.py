@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 from pbsdk import kernels
 from pbsdk.boosting import reweigh
-from pbsdk.combinations import errs
 from pbsdk.errors import InputError
 from pbsdk.tokenmatrix import CHANCES, CoarseCopy, TokenMatrix
 from pbsdk.verbalizer import TOTAL_WEIGHT, VerbalizerSearch, check_labels, checked_m, default_m, says, uniform_weights
@@ -273,15 +272,13 @@ def test_codes_are_compared_as_whole_numbers_without_sign():
         assert [bits >> t & 1 for t in range(64)] == (left < right)[at : at + 64].tolist()
 
 
-def test_who_errs_is_who_is_told_another_class():
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_who_is_wrong_is_who_is_told_another_class(n_classes):
     generator = np.random.default_rng(3)
-    codes = generator.integers(0, 3, (50, 4)).astype(np.uint16)  # few levels make many ties
-    labels = np.sort(generator.permutation(np.arange(50) % 4))
-    order = generator.permutation(50)[np.argsort(labels, kind="stable")]
-    given = np.empty(50, dtype=np.int64)
-    given[order] = labels
-    starts = np.searchsorted(labels, np.arange(5))
-    assert (errs(np.ascontiguousarray(codes.T), np.arange(4), order, starts) == (says(codes) != given)).all()
+    codes = generator.integers(0, 3, (50, 30)).astype(np.uint16)  # few levels make many ties
+    labels = generator.permutation(np.arange(50) % n_classes)
+    found = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, n_classes).best(uniform_weights(50))
+    assert (found.wrong == (says(codes[:, found.tokens]) != labels)).all()
 
 
 @pytest.mark.parametrize(
