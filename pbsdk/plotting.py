@@ -189,7 +189,10 @@ def draw_series(panels: Mapping[str, Sequence[Series]], source: str) -> Picture:
                     label=name,
                 )
         ax.set_xscale("log", base=2)
-        ticks = sorted({place for line in lines for place in (*line.scores, *line.reported)})
+        ticks: list[float] = []
+        for place in sorted({place for line in lines for place in (*line.scores, *line.reported)}, reverse=True):
+            if not ticks or place < 0.8 * ticks[-1]:  # nearer ones would be written over each other
+                ticks.append(place)
         ax.set_xticks(ticks, [number(round(tick, 1)) for tick in ticks])
         ax.minorticks_off()
         ax.set(xlabel=along, ylabel="score, %")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from statistics import fmean, stdev
+from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -143,7 +143,7 @@ class Results:
                 number(round(largest.passes / (largest.train + largest.validation), 1)),
                 number(largest.passes),
                 duration(fmean(cell.asking_seconds for cell in alike)),
-                duration(max(cell.training_seconds for cell in cells)),
+                duration(median(cell.training_seconds for cell in cells)),
             ]
             rows.append([TableCell(text) for text in texts])
         return Table("What a draw takes", header, rows)
@@ -156,7 +156,7 @@ class Results:
         )
         costs = (
             "What one draw takes, with the method that needs most passes (the others use the same answers): passes and "
-            "time at the model for training and validation, and the longest that a method took to learn."
+            "time at the model for training and validation, and how long methods took to learn, in the median."
         )
         tables = (
             [said, "", *markdown_table(table), ""] for said, table in ((scores, self.table()), (costs, self.costs()))
