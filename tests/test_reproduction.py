@@ -246,6 +246,13 @@ def command(*arguments):
     return [sys.executable, "-m", "pbsdk", "reproduce", *map(str, arguments), "--model", "fake", "--no-progress"]
 
 
+def reproduced(benchmarks, *arguments):
+    environment = {**os.environ, "PBSDK_DATA": str(benchmarks)}
+    return subprocess.run(
+        command(*arguments), env=environment, capture_output=True, text=True, check=False, timeout=300
+    )
+
+
 def answers(folder):
     if not (folder / DATABASE).is_file():
         return 0
@@ -276,10 +283,8 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, benchmarks, pool):
         process.send_signal(signal.SIGKILL)
     assert process.returncode == -signal.SIGKILL
     held = verify_run(tmp_path / "killed" / "run").answers
-    again = subprocess.run(
-        command(*arguments, "--folder", tmp_path / "killed", "--json"),
-        env=environment, capture_output=True, text=True, check=True, timeout=300,
-    )  # fmt: skip
+    again = reproduced(benchmarks, *arguments, "--folder", tmp_path / "killed", "--json")
+    assert again.returncode == 0, again.stderr
     straight, report, _ = run(tmp_path / "straight", settings(pool, methods=("boosting", "voting"), rounds=200))
     assert 0 < held < passes(report) == verify_run(tmp_path / "killed" / "run").answers
     found = json.loads(again.stdout)
@@ -287,53 +292,22 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, benchmarks, pool):
 
 
 def test_the_command_prints_tables_and_writes_three_files(tmp_path, benchmarks, pool):
-    environment = {**os.environ, "PBSDK_DATA": str(benchmarks)}
-    arguments = (
-        "--datasets",
-        "desk",
-        "--prompts",
-        pool,
-        "--seeds",
-        "13,21",
-        "--test-rows",
-        20,
-        "--folder",
-        tmp_path / "out",
-    )
+    out = tmp_path / "out"
+    arguments = ("--datasets", "desk", "--prompts", pool, "--seeds", "13,21", "--test-rows", 20, "--folder", out)
     methods = ("--methods", "boosting-1,boosting-5,boosting,k-32")
-    planned = subprocess.run(
-        command(*arguments, *methods, "--plan"),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=300,
-    )
+    planned = reproduced(benchmarks, *arguments, *methods, "--plan")
     assert "the budget allows it" in planned.stdout
-    shown = subprocess.run(
-        command(*arguments, *methods), env=environment, capture_output=True, text=True, check=True, timeout=300
-    )
+    shown = reproduced(benchmarks, *arguments, *methods)
     assert shown.stdout.startswith("Model: fake.")
     assert "| PromptBoosting, k = 32 |" in shown.stdout
     assert "desk 13" in shown.stderr
     assert "within budget: at most 10 of 10 passes an example (fit)" in shown.stderr
-    assert (tmp_path / "out" / "results.md").read_text("utf-8").strip() == shown.stdout.strip()
-    assert len(json.loads((tmp_path / "out" / "results.json").read_text("utf-8"))["cells"]) == 8
-    assert (tmp_path / "out" / "results.png").read_bytes().startswith(b"\x89PNG")
-    refused = subprocess.run(
-        command(*arguments, *methods, "--budget", 3, "--folder", tmp_path / "small"),
-        env=environment, capture_output=True, text=True, check=False, timeout=300,
-    )  # fmt: skip
-    assert refused.returncode == 3
-    assert refused.stdout == ""
-    wrong = subprocess.run(
-        command(*arguments, "--seeds", "13,x"),
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
+    assert (out / "results.md").read_text("utf-8").strip() == shown.stdout.strip()
+    assert len(json.loads((out / "results.json").read_text("utf-8"))["cells"]) == 8
+    assert (out / "results.png").read_bytes().startswith(b"\x89PNG")
+    refused = reproduced(benchmarks, *arguments, *methods, "--budget", 3, "--folder", tmp_path / "small")
+    assert (refused.returncode, refused.stdout) == (3, "")
+    wrong = reproduced(benchmarks, *arguments, "--seeds", "13,x")
     assert wrong.returncode == 1
     assert "error: seeds are whole numbers" in wrong.stderr
 
