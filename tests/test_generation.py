@@ -3,6 +3,9 @@
 import itertools
 import json
 import math
+import os
+import subprocess
+import sys
 import types
 from importlib import metadata
 
@@ -17,7 +20,7 @@ from pbsdk.continuation import CausalWriter
 from pbsdk.errors import InputError, MissingExtra, ModelUnusable, SetupError
 from pbsdk.generation import beam_search, distinct, generate_pool, open_writer, write_pool
 from pbsdk.metering import MeteredBackend
-from pbsdk.templates import PromptPool, read_pool
+from pbsdk.templates import PromptPool, load_pool, read_pool
 from pbsdk.testing import FakeBackend
 from pbsdk.version import __version__
 
@@ -535,3 +538,42 @@ def test_what_is_no_t5_is_refused(t5_folder, tmp_path):
     plain.save_pretrained(bare)
     with pytest.raises(ModelUnusable, match="can't fill gaps"):
         T5Writer(str(bare), device="cpu")
+
+
+def test_a_t5_writes_the_prompts_of_a_reproduction(t5_folder, tmp_path):
+    data = tmp_path / "data" / "films"
+    data.mkdir(parents=True)
+    rows = [
+        {"text": f"it was {'good' if label else 'bad'} film {at}", "label": label}
+        for at in range(4)
+        for label in (0, 1)
+    ]
+    for split in ("train", "test"):
+        (data / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    (data / "meta.json").write_text('{"labels": ["bad", "good"]}', "utf-8")
+    options = (
+        "--datasets",
+        "films",
+        "--prompts",
+        "generated",
+        "--t5",
+        str(t5_folder),
+        "--per-class",
+        "1",
+        "--seeds",
+        "13",
+    )
+    more = ("--methods", "boosting-1,boosting-5", "--model", "fake", "--folder", str(tmp_path / "out"), "--json")
+    shown = subprocess.run(
+        [sys.executable, "-m", "pbsdk", "reproduce", *options, *more],
+        env={**os.environ, "PBSDK_DATA": str(data.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert shown.returncode == 0, shown.stderr
+    assert [cell["method"] for cell in json.loads(shown.stdout)["cells"]] == ["boosting-1", "boosting-5"]
+    pool = load_pool(tmp_path / "out" / "pools" / "films-13-5-1.json")
+    assert (pool.made.method, pool.made.texts) == ("t5", 2)
+    assert all("<mask>" in prompt for prompt in pool.prompts)
