@@ -6,6 +6,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -163,7 +164,8 @@ def test_weights_in_several_files_work_and_a_missing_one_is_named(copy_of, folde
     (folder / "model.safetensors").unlink()
     one, other = LocalBackend(str(folder), device="cpu"), LocalBackend(str(folder_of("bert")), device="cpu")
     (ours,), (theirs,) = one.fill([ask("Rain.")]), other.fill([ask("Rain.")])
-    assert (ours.codes == theirs.codes).all()
+    # Where weights lie in memory decides in which order they are summed, and so the last bit of a logit.
+    assert np.abs(ours.codes.astype(int) - theirs.codes).max() <= 1
     (folder / "model-2.safetensors").unlink()
     refused(folder, "has no model-2.safetensors")
     (folder / "model.safetensors.index.json").write_text("{")

