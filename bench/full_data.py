@@ -21,8 +21,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from pbsdk.backend import MaskDistribution
-from pbsdk.boosting import boost
-from pbsdk.tokenmatrix import collect
+from pbsdk.learning.boosting import boost
+from pbsdk.learning.matrix import collect
 
 VOCABULARY = 50265
 LIMIT_GIB = 3.0

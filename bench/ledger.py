@@ -20,7 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
-from pbsdk.audit import AuditReport
+from pbsdk.audit.report import AuditReport
 from pbsdk.backend import (
     Abilities,
     MaskDistribution,
@@ -33,8 +33,8 @@ from pbsdk.backend import (
     Vocabulary,
     digest,
 )
-from pbsdk.ledger import verify_run
-from pbsdk.metering import MeteredBackend
+from pbsdk.ledger.verifier import verify_run
+from pbsdk.metering.meter import MeteredBackend
 
 V = 50265
 

@@ -30,8 +30,8 @@ from pathlib import Path
 
 from pbsdk import PromptBoostingClassifier, connect
 from pbsdk.backend import MaskedQuery, Part
-from pbsdk.datasets import load_tickets
-from pbsdk.ledger import verify_run
+from pbsdk.data.tickets import load_tickets
+from pbsdk.ledger.verifier import verify_run
 
 MODEL = "smollm2"
 PROMPTS = [

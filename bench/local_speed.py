@@ -31,7 +31,7 @@ from tokenizers.processors import RobertaProcessing
 from transformers.utils import logging as transformers_logging
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, Part, digest
-from pbsdk.metering import MeteredBackend
+from pbsdk.metering.meter import MeteredBackend
 from pbsdk_backends.local import LocalBackend
 from pbsdk_backends.smollm2 import SmolLM2Backend
 

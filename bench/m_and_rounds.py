@@ -16,9 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from pbsdk import PromptBoostingClassifier, connect
-from pbsdk.benchmarks import named
-from pbsdk.loading import LabelledTexts
-from pbsdk.metering import MeteredBackend
+from pbsdk.data.loading import LabelledTexts
+from pbsdk.metering.meter import MeteredBackend
+from pbsdk.reproduce.benchmarks import named
 
 ROUNDS = (1, 10, 50, 200)
 PROMPTS = (1, 2, 5, 10)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.boosting import reweigh, samme_alpha
-from pbsdk.tokenmatrix import CHANCES, TokenMatrix
-from pbsdk.verbalizer import VerbalizerSearch, Weights, uniform_weights
+from pbsdk.learning.boosting import reweigh, samme_alpha
+from pbsdk.learning.matrix import CHANCES, TokenMatrix
+from pbsdk.learning.verbalizer import VerbalizerSearch, Weights, uniform_weights
 
 VOCABULARY = 50265
 CASES = ((2, 50, 32, 100), (4, 10, 64, 300), (6, 5, 96, 300))

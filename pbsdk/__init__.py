@@ -12,13 +12,13 @@ from pbsdk.errors import PbsdkError
 from pbsdk.version import __version__
 
 if TYPE_CHECKING:
-    from pbsdk.audit import AuditReport
+    from pbsdk.audit.report import AuditReport
     from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery
-    from pbsdk.budget import QueryBudget
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.metering import MeteredBackend
-    from pbsdk.registry import available, connect
-    from pbsdk.templates import Template
+    from pbsdk.connecting import available, connect
+    from pbsdk.ledger.budget import QueryBudget
+    from pbsdk.metering.meter import MeteredBackend
+    from pbsdk.queries.templates import Template
 
 __all__ = [
     "AuditReport",
@@ -37,16 +37,16 @@ __all__ = [
 
 # Imported when they are first used: `pbsdk --help` and the pytest plugin need neither scikit-learn nor numba.
 _HOMES = {
-    "AuditReport": "pbsdk.audit",
+    "AuditReport": "pbsdk.audit.report",
     "MaskDistribution": "pbsdk.backend",
     "MaskedLMBackend": "pbsdk.backend",
     "MaskedQuery": "pbsdk.backend",
-    "MeteredBackend": "pbsdk.metering",
+    "MeteredBackend": "pbsdk.metering.meter",
     "PromptBoostingClassifier": "pbsdk.classifier",
-    "QueryBudget": "pbsdk.budget",
-    "Template": "pbsdk.templates",
-    "available": "pbsdk.registry",
-    "connect": "pbsdk.registry",
+    "QueryBudget": "pbsdk.ledger.budget",
+    "Template": "pbsdk.queries.templates",
+    "available": "pbsdk.connecting",
+    "connect": "pbsdk.connecting",
 }
 
 

@@ -38,15 +38,15 @@ from pbsdk.backend import (
     Tokens,
     Vocabulary,
 )
-from pbsdk.boosting import Boosted, Outcome, RoundRecord, WayOut, boost
-from pbsdk.ensemble import Ensemble, SavedEnsemble, TrainingFacts, WeakLearner
 from pbsdk.errors import InputError, ModelFileError
-from pbsdk.examples import Example, read_examples, read_labels
-from pbsdk.explanation import Explanation, LearnerRow
+from pbsdk.learning.boosting import Boosted, Outcome, RoundRecord, WayOut, boost
+from pbsdk.learning.ensemble import Ensemble, SavedEnsemble, TrainingFacts, WeakLearner
+from pbsdk.learning.explanation import Explanation, LearnerRow
+from pbsdk.learning.matrix import collect
 from pbsdk.progress import progress_bar
-from pbsdk.reuse import warn_of_reuse
-from pbsdk.templates import Style, Template, choosers, escape_markers, fit_templates, read_pool, refuse_markers
-from pbsdk.tokenmatrix import collect
+from pbsdk.queries.examples import Example, read_examples, read_labels
+from pbsdk.queries.reuse import warn_of_reuse
+from pbsdk.queries.templates import Style, Template, choosers, escape_markers, fit_templates, read_pool, refuse_markers
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,15 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from pbsdk.audit import AuditReport
+from pbsdk.audit.report import AuditReport
 from pbsdk.backend import Phase
 from pbsdk.classifier import PromptBoostingClassifier
-from pbsdk.datasets import Split, load_tickets
-from pbsdk.ensemble import Ensemble, WeakLearner
+from pbsdk.connecting import connect
+from pbsdk.data.tickets import Split, load_tickets
 from pbsdk.errors import InputError
-from pbsdk.examples import read_examples
+from pbsdk.learning.ensemble import Ensemble, WeakLearner
 from pbsdk.progress import progress_bar
-from pbsdk.registry import connect
+from pbsdk.queries.examples import read_examples
 
 __all__ = ["DemoResult", "run_demo"]
 

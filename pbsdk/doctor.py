@@ -201,7 +201,7 @@ def examine(names: Iterable[str]) -> None:
 def _try_core() -> BackendHealth:
     """Import all of it, and have a metered fake model answer once."""
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.metering import MeteredBackend
+    from pbsdk.metering.meter import MeteredBackend
     from pbsdk.testing import FakeBackend
 
     with tempfile.TemporaryDirectory() as folder, MeteredBackend(FakeBackend(), Path(folder) / "run") as lm:
@@ -212,7 +212,7 @@ def _try_core() -> BackendHealth:
 
 
 def _try_backend(name: str) -> BackendHealth:
-    from pbsdk.registry import find
+    from pbsdk.connecting import find
 
     adapter = find(name)
     told = adapter.checkup()
@@ -303,7 +303,7 @@ def _size(path: str | Path) -> int:
 def _numba() -> list[Folder]:
     """Return the compiled loops: beside the code, or where NUMBA_CACHE_DIR says."""
     place = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(place) if place else Path(__file__).parent / "__pycache__"
+    folder = Path(place) if place else Path(__file__).parent / "learning" / "__pycache__"
     files = [file for pattern in ("*.nbi", "*.nbc") for file in folder.rglob(pattern)] if folder.is_dir() else []
     note = "" if files else "not there yet: the first fit compiles for some seconds"
     return [Folder("compiled loops", str(folder), sum(file.stat().st_size for file in files), note)]
@@ -315,7 +315,7 @@ def _runs(folder: Path) -> Iterator[Folder]:
         for database in sorted(folder.glob(pattern)):
             run = database.parent
             try:
-                from pbsdk.reading import LedgerReader
+                from pbsdk.ledger.reader import LedgerReader
 
                 with LedgerReader(run) as reader:
                     totals, model = reader.totals(), reader.model().name

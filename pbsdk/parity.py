@@ -33,8 +33,8 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import InputError
-from pbsdk.examples import read_examples
-from pbsdk.templates import Template, fit_templates, refuse_markers
+from pbsdk.queries.examples import read_examples
+from pbsdk.queries.templates import Template, fit_templates, refuse_markers
 
 __all__ = ["ParityReport", "ParityRow", "parity"]
 

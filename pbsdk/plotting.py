@@ -13,13 +13,14 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pbsdk.errors import MissingExtra
-from pbsdk.report_tables import number, outcomes, passes_spread, used_of_limits
+from pbsdk.formatting import number
 
 try:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
     from matplotlib.layout_engine import ConstrainedLayoutEngine
     from matplotlib.text import Text
@@ -27,25 +28,26 @@ try:
 except ImportError as error:
     raise MissingExtra(f'pictures need matplotlib ({error}); install it: pip install "pbsdk[plot]"') from error
 
-if TYPE_CHECKING:
-    from pbsdk.audit import AuditReport
-
 __all__ = [
     "BLUE",
     "GREEN",
     "PURPLE",
     "RED",
+    "Curve",
     "Picture",
-    "Series",
-    "draw_report",
-    "draw_series",
+    "bare",
+    "draw_curves",
     "draw_staged",
     "draw_words",
+    "empty",
+    "in_percent",
+    "name_rows",
+    "title",
+    "whole_numbers",
 ]
 
 # Okabe and Ito's, those that have a contrast of 3 with white and with black.
 BLUE, RED, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#b8609a"
-_COLOURS = {"passes": BLUE, "hits": GREEN, "failed": RED, "unknown": PURPLE}
 _LONGEST = 18
 _DPI = 90
 
@@ -85,7 +87,7 @@ def draw_staged(
     for bar in bars[kept:]:
         bar.set_alpha(0.4)
     bottom.set(xlabel="learners", ylabel="weight")
-    _bare(bottom)
+    bare(bottom)
     return figure
 
 
@@ -98,12 +100,12 @@ def _accuracy(ax: Axes, curves: Mapping[str, Sequence[float]], kept: int, tried:
         )
     ax.axvline(kept, color=GREEN, linestyle=":", linewidth=2, label=f"kept: {number(kept)} of {number(tried)}")
     ax.set(ylabel="accuracy")
-    ax.yaxis.set_major_formatter(PercentFormatter(1, decimals=0))
+    in_percent(ax.yaxis)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     ax.set_xlim(0.4, tried + 0.6)
     ax.grid(axis="y", alpha=0.3)
     ax.legend(frameon=False)
-    _bare(ax)
+    bare(ax)
 
 
 def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | None = None) -> Picture | Axes:
@@ -140,28 +142,14 @@ def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | 
 def _word_bars(ax: Axes, label: Any, weights: Mapping[str, float], rows: int) -> None:
     places = range(len(weights))
     ax.barh(places, list(weights.values()), height=0.7, color=BLUE)
-    _rows(ax, [_short(word) for word in weights])
+    name_rows(ax, [_short(word) for word in weights])
     ax.set_ylim(rows - 0.4, -0.6)
-    _literally(_title(ax, _short(str(label), 20)), *ax.get_yticklabels())
+    _literally(title(ax, _short(str(label), 20)), *ax.get_yticklabels())
     ax.xaxis.set_major_locator(MaxNLocator(3))
 
 
-def draw_report(report: AuditReport) -> Picture:
-    """Draw how much of each limit is used, the queries of each phase, and how many passes examples had."""
-    limited, asked, spread = used_of_limits(report), outcomes(report), passes_spread(report)
-    heights = [0.5 + 0.34 * max(1, len(limited)), 0.5 + 0.3 * max(1, len(asked)), *([2.2] if spread else [])]
-    figure = Picture(7.2, sum(heights) + 0.8)
-    parts = figure.subfigures(len(heights), 1, height_ratios=heights, squeeze=False).flat
-    _draw_limits(parts[0].subplots(), limited)
-    _draw_outcomes(parts[1].subplots(), asked)
-    if spread:
-        for panel, one in zip(parts[2].subplots(1, len(spread), squeeze=False).flat, spread, strict=True):
-            _draw_spread(panel, *one)
-    return figure
-
-
 @dataclass(frozen=True)
-class Series:
+class Curve:
     """Scores in percent along an axis, with their deviations, and what somebody else reports."""
 
     name: str
@@ -169,10 +157,10 @@ class Series:
     reported: Mapping[float, float]
 
 
-def draw_series(panels: Mapping[str, Sequence[Series]], source: str) -> Picture:
-    """Draw, a panel an axis, each series with its deviations, and dotted what `source` reports."""
+def draw_curves(panels: Mapping[str, Sequence[Curve]], source: str) -> Picture:
+    """Draw, a panel an axis, each curve with its deviations, and dotted what `source` reports."""
     most = max(len(lines) for lines in panels.values())
-    figure = Picture(5.5 * len(panels), 4 + 0.4 * most)  # up to two lines of legend a series
+    figure = Picture(5.5 * len(panels), 4 + 0.4 * most)  # up to two lines of legend per curve
     for ax, (along, lines) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
         for at, line in enumerate(lines):
             colour = f"C{at}"
@@ -198,75 +186,41 @@ def draw_series(panels: Mapping[str, Sequence[Series]], source: str) -> Picture:
         ax.set(xlabel=along, ylabel="score, %")
         ax.grid(axis="y", alpha=0.3)
         ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
-        _bare(ax)
+        bare(ax)
     return figure
 
 
-def _draw_limits(ax: Axes, limited: Sequence[tuple[str, float, float]]) -> None:
-    _title(ax, "Used of each limit")
-    if not limited:
-        return _empty(ax, "no limit is set")
-    shares = [used / limit if limit else math.inf if used else 1.0 for _, used, limit in limited]
-    places = range(len(limited))
-    ax.barh(places, [1.0] * len(limited), height=0.62, color="grey", alpha=0.25)
-    ax.barh(places, [min(share, 1.0) for share in shares], height=0.62, color=[RED if s > 1 else BLUE for s in shares])
-    for place, (_, used, limit) in zip(places, limited, strict=True):
-        ax.text(1.02, place, f"{number(used)} of {number(limit)}", va="center")
-    _rows(ax, [name for name, _, _ in limited])
-    ax.set_xlim(0, 1.3)
-    ax.set_xticks([0, 0.5, 1])
-    ax.xaxis.set_major_formatter(PercentFormatter(1, decimals=0))
-    return None
-
-
-def _draw_outcomes(ax: Axes, asked: Sequence[tuple[str, str, int]]) -> None:
-    _title(ax, "Queries by phase")
-    if not asked:
-        return _empty(ax, "nothing was asked")
-    bars = ax.barh(
-        range(len(asked)), [n for _, _, n in asked], height=0.62, color=[_COLOURS[kind] for _, kind, _ in asked]
-    )
-    ax.bar_label(bars, [number(n) for _, _, n in asked], padding=3)
-    _rows(ax, [f"{phase}: {kind}" for phase, kind, _ in asked])
-    ax.margins(x=0.14)
-    ax.set_xlabel("queries")
-    ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    ax.xaxis.set_major_formatter(lambda count, _: number(count))
-    return None
-
-
-def _draw_spread(ax: Axes, scope: str, counts: Mapping[int, int], limit: int | None) -> None:
-    ax.bar(list(counts), list(counts.values()), width=0.8, color=BLUE)
-    ax.set_xlim(0.4, max(counts) + 1.0)
-    if limit is not None and limit <= max(counts):
-        ax.axvline(limit + 0.5, color=RED, linestyle="--", label=f"limit: {number(limit)}")
-        ax.margins(y=0.3)  # room for the legend
-        ax.legend(loc="upper left")
-    ax.set(xlabel="passes that an example had", ylabel="examples")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
-    _bare(ax)
-    _title(ax, f"Passes an example ({scope})")
-
-
-def _title(ax: Axes, text: str) -> Text:
+def title(ax: Axes, text: str) -> Text:
+    """Head a panel."""
     return ax.set_title(text, loc="left", fontsize="medium", fontweight="bold")
 
 
-def _empty(ax: Axes, text: str) -> None:
+def empty(ax: Axes, text: str) -> None:
+    """Say in a panel that there is nothing to draw."""
     ax.set_axis_off()
     ax.text(0, 0.5, text, transform=ax.transAxes, va="center")
 
 
-def _rows(ax: Axes, names: Sequence[str]) -> None:
+def name_rows(ax: Axes, names: Sequence[str]) -> None:
     """Name bars that lie, the first on top."""
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
-    _bare(ax)
+    bare(ax)
 
 
-def _bare(ax: Axes) -> None:
+def in_percent(axis: Axis) -> None:
+    """Number an axis in percent."""
+    axis.set_major_formatter(PercentFormatter(1, decimals=0))
+
+
+def whole_numbers(axis: Axis) -> None:
+    """Number an axis of counts."""
+    axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
+
+
+def bare(ax: Axes) -> None:
+    """Leave two sides of a panel open."""
     ax.spines[["top", "right"]].set_visible(False)
 
 

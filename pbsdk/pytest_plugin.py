@@ -21,8 +21,8 @@ import pytest
 
 if TYPE_CHECKING:
     from pbsdk.backend import MaskedLMBackend
-    from pbsdk.metering import MeteredBackend
-    from pbsdk.recording import Recording
+    from pbsdk.metering.meter import MeteredBackend
+    from pbsdk.testing.recording import Recording
 
 __all__ = ["fake_lm", "make_fake_lm", "replay_lm"]
 
@@ -57,8 +57,8 @@ def make_fake_lm(tmp_path: Path) -> Iterator[Callable[..., MeteredBackend]]:
 
     It takes `budget` and the options of `FakeBackend`. Attempts after a failure don't wait.
     """
-    from pbsdk.metering import MeteredBackend
-    from pbsdk.registry import open_backend
+    from pbsdk.connecting import open_backend
+    from pbsdk.metering.meter import MeteredBackend
 
     with ExitStack() as opened:
 
@@ -87,8 +87,8 @@ def fake_lm(request: pytest.FixtureRequest, make_fake_lm: Callable[..., MeteredB
 @pytest.fixture
 def replay_lm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MeteredBackend]:
     """A recorded model, metered; `@pytest.mark.pbsdk_recording(FILE, ...)` names the file, beside the test's."""
-    from pbsdk.metering import MeteredBackend
-    from pbsdk.recording import Recording
+    from pbsdk.metering.meter import MeteredBackend
+    from pbsdk.testing.recording import Recording
 
     file, how = _asked_for(request.node)
     recording = bool(request.config.getoption("pbsdk_record"))
@@ -130,7 +130,7 @@ def _replay(file: Path) -> MaskedLMBackend:
 
 
 def _model(backend: str | None = None, top: int | None = None, **options: Any) -> MaskedLMBackend:
-    from pbsdk.registry import default_name, open_backend
+    from pbsdk.connecting import default_name, open_backend
     from pbsdk.testing import TopOnly
 
     model = open_backend(backend or default_name(), **options)

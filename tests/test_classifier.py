@@ -13,9 +13,9 @@ from sklearn.preprocessing import FunctionTransformer
 
 from pbsdk.backend import Abilities, MaskedLMBackend, ModelIdentity, Phase, Vocabulary
 from pbsdk.classifier import PromptBoostingClassifier
-from pbsdk.datasets import load_tickets
+from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded, InputError, ModelFileError, TemplateError
-from pbsdk.metering import MeteredBackend
+from pbsdk.metering.meter import MeteredBackend
 from pbsdk.testing import FakeBackend
 
 PROMPTS = [f"<input> {cue} <mask>." for cue in ("It was", "So", "About", "The", "This is", "All in all", "Re:")]
@@ -342,7 +342,7 @@ def test_keep_needed_stores_only_what_the_ensemble_needs(tmp_path):
 
 
 def _new_example():
-    from pbsdk.examples import Example
+    from pbsdk.queries.examples import Example
 
     return Example("a text that was never trained on")
 

@@ -12,10 +12,10 @@ from importlib import metadata
 import pytest
 
 from pbsdk import doctor
+from pbsdk.connecting import connect
 from pbsdk.doctor import BackendHealth, Doctor, Extra, Package, examine, packages
-from pbsdk.examples import Example
-from pbsdk.registry import connect
-from pbsdk.templates import Template
+from pbsdk.queries.examples import Example
+from pbsdk.queries.templates import Template
 
 SECRET = "sk-nobody-may-see-this"
 

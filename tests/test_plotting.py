@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
 from pbsdk import PromptBoostingClassifier, QueryBudget, connect
-from pbsdk.boosting import Outcome
-from pbsdk.datasets import load_tickets
+from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import InputError
+from pbsdk.learning.boosting import Outcome
 from pbsdk.plotting import BLUE, GREEN, PURPLE, RED, draw_words
 from pbsdk.testing import FakeBackend
 

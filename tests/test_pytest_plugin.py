@@ -11,8 +11,8 @@ from platformdirs import user_cache_dir
 
 from pbsdk.classifier import PromptBoostingClassifier  # before pytest runs in pytest, which forgets what it imports
 from pbsdk.errors import BackendTimeout, BudgetExceeded, InputError
-from pbsdk.recording import Recording
 from pbsdk.testing import ReplayBackend
+from pbsdk.testing.recording import Recording
 
 pytest_plugins = ["pytester"]
 

@@ -25,10 +25,10 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import BackendError, BadAnswer, ModelUnusable
-from pbsdk_backends import _wire
-from pbsdk_backends._keys import describe_keys
-from pbsdk_backends._parallel import Job
-from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
+from pbsdk_backends._protocol import wire as _wire
+from pbsdk_backends._remote.keys import describe_keys
+from pbsdk_backends._remote.parallel import Job
+from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
 
 __all__ = ["HttpBackend"]
 

@@ -36,11 +36,19 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import BackendError, BadAnswer, InputError, ModelUnusable, QueryRefused
-from pbsdk_backends._keys import describe_keys
-from pbsdk_backends._parallel import Job
-from pbsdk_backends._reading import Reader, Reading, surface_words
-from pbsdk_backends._tokenizer_file import TokenizerFile
-from pbsdk_backends._transport import Network, NetworkOptions, Reply, Transport, read_json, setup_error, validated
+from pbsdk_backends._remote.keys import describe_keys
+from pbsdk_backends._remote.parallel import Job
+from pbsdk_backends._remote.transport import (
+    Network,
+    NetworkOptions,
+    Reply,
+    Transport,
+    read_json,
+    setup_error,
+    validated,
+)
+from pbsdk_backends._tokens.reading import Reader, Reading, surface_words
+from pbsdk_backends._tokens.tokenizer_file import TokenizerFile
 
 __all__ = ["KServeBackend"]
 

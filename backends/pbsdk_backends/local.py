@@ -23,7 +23,8 @@ from pbsdk.errors import MissingExtra
 try:
     from huggingface_hub.constants import HF_HUB_CACHE
 
-    from pbsdk_backends._loading import (
+    from pbsdk_backends._local.model import TransformersBackend
+    from pbsdk_backends._local.weights import (
         choose_device,
         choose_dtype,
         describe_device,
@@ -32,7 +33,6 @@ try:
         locate,
         weight_files,
     )
-    from pbsdk_backends._transformers import TransformersBackend
 except ImportError as error:
     raise MissingExtra(
         f"the adapter `local` needs torch, transformers and safetensors ({error}); "

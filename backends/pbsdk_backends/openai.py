@@ -35,10 +35,10 @@ from pbsdk.backend import (
     Tokens,
 )
 from pbsdk.errors import BadAnswer, InputError, ModelUnusable, QueryRefused
-from pbsdk_backends._keys import describe_keys
-from pbsdk_backends._parallel import Job
-from pbsdk_backends._texts import shortened
-from pbsdk_backends._transport import Network, NetworkOptions, Transport, read_json, validated
+from pbsdk_backends._remote.cutting import shortened
+from pbsdk_backends._remote.keys import describe_keys
+from pbsdk_backends._remote.parallel import Job
+from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport, read_json, validated
 
 __all__ = ["OpenAIBackend"]
 

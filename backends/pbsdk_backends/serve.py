@@ -35,7 +35,8 @@ from pbsdk.errors import (
     QueryRefused,
     SetupError,
 )
-from pbsdk_backends import _dialects, _wire
+from pbsdk_backends._protocol import wire as _wire
+from pbsdk_backends._server import dialects as _dialects
 
 try:
     from fastapi import Body, FastAPI, HTTPException, Request, Response
@@ -44,8 +45,8 @@ try:
     from starlette.exceptions import HTTPException as PlainHTTPException
     from starlette.responses import JSONResponse
 
-    from pbsdk_backends._guard import Guard, Metrics
-    from pbsdk_backends._listening import Server, address_of, listen
+    from pbsdk_backends._server.guard import Guard, Metrics
+    from pbsdk_backends._server.listening import Server, address_of, listen
 except ImportError as error:
     raise MissingExtra(
         f'the server needs fastapi, uvicorn and prometheus-client ({error}); install them: pip install "pbsdk[serve]"'
@@ -221,7 +222,7 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
 
     @app.post("/v1/fill", tags=["pbsdk"], response_class=Response)
     async def fill(request: _wire.FillRequest) -> Response:
-        """Answer a batch; the answer is binary, see `pbsdk_backends._wire`."""
+        """Answer a batch; the answer is binary, see `pbsdk_backends._protocol.wire`."""
         if request.model != model:
             raise HTTPException(404, f"this server answers for {backend.identity.name}, not for the model asked")
         queries, asked = request.unpacked(), request.asked()

@@ -16,9 +16,9 @@ from pbsdk.backend import Checkup
 from pbsdk.errors import MissingExtra
 
 try:
-    from pbsdk_backends._gguf import VERSION, cache_folder, unpacked
-    from pbsdk_backends._loading import Source, choose_device, choose_dtype, describe_device, digest_files, load
-    from pbsdk_backends._transformers import TransformersBackend
+    from pbsdk_backends._local.gguf import VERSION, cache_folder, unpacked
+    from pbsdk_backends._local.model import TransformersBackend
+    from pbsdk_backends._local.weights import Source, choose_device, choose_dtype, describe_device, digest_files, load
 except ImportError as error:
     raise MissingExtra(
         f"the adapter `smollm2` needs torch, transformers, gguf and platformdirs ({error}); "

@@ -32,8 +32,16 @@ try:
     import transformers
     from torch import Tensor
 
-    from pbsdk_backends._loading import Source, choose_device, choose_dtype, digest_files, locate, quiet, weight_files
-    from pbsdk_backends._reading import plain_copy, surface_words
+    from pbsdk_backends._local.weights import (
+        Source,
+        choose_device,
+        choose_dtype,
+        digest_files,
+        locate,
+        quiet,
+        weight_files,
+    )
+    from pbsdk_backends._tokens.reading import plain_copy, surface_words
 except ImportError as error:
     raise MissingExtra(
         f"the prompt writer `t5` needs torch, transformers and safetensors ({error}); "

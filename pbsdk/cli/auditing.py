@@ -75,7 +75,7 @@ def show_report(
         pbsdk audit show runs/tickets --markdown
         pbsdk audit runs/tickets --json
     """
-    from pbsdk.audit import AuditReport
+    from pbsdk.audit.report import AuditReport
 
     report = AuditReport.read(run)
     if html is not None:
@@ -98,7 +98,7 @@ def diff(a: Run, b: Run, *, markdown: AsMarkdown = False, as_json: AsJson = Fals
     Examples:
         pbsdk audit diff runs/tickets runs/other
     """
-    from pbsdk.comparing import AuditDiff
+    from pbsdk.audit.diff import AuditDiff
 
     found = AuditDiff.read(a, b)
     show(found.to_markdown() if markdown else found, found.to_dict(), as_json=as_json)
@@ -122,8 +122,8 @@ def verify(
     Exit codes:
         4    it doesn't verify
     """
-    from pbsdk.certificate import Certificate
-    from pbsdk.ledger import verify_run
+    from pbsdk.audit.certificate import Certificate
+    from pbsdk.ledger.verifier import verify_run
 
     checked = verify_run(run) if certificate is None else Certificate.load(certificate).check(run)
     text = f"{checked}" + ("" if certificate is None else "; the certificate fits")
@@ -139,7 +139,7 @@ def certify(
     Examples:
         pbsdk audit certify runs/tickets certificate.json
     """
-    from pbsdk.certificate import Certificate
+    from pbsdk.audit.certificate import Certificate
 
     certificate = Certificate.of(run)
     if file is None:
@@ -155,7 +155,7 @@ def export(run: Run, file: Annotated[Path, typer.Argument(help="Where to write i
     Examples:
         pbsdk audit export runs/tickets ledger.jsonl
     """
-    from pbsdk.reading import LedgerReader
+    from pbsdk.ledger.reader import LedgerReader
 
     with LedgerReader(run) as reader:
         try:
@@ -171,7 +171,7 @@ def schema() -> None:
     Examples:
         pbsdk audit schema > audit.schema.json
     """
-    from pbsdk.audit import AuditReport
+    from pbsdk.audit.report import AuditReport
 
     typer.echo(json.dumps(AuditReport.model_json_schema(), indent=2))
 
@@ -190,7 +190,7 @@ def why_miss(
         pbsdk why-miss runs/tickets
         pbsdk why-miss runs/tickets --against runs/other
     """
-    from pbsdk.misses import why_miss as explain
+    from pbsdk.audit.misses import why_miss as explain
 
     report = explain(run, against)
     show(report, report.to_dict(), as_json=as_json)
@@ -232,11 +232,11 @@ def plan(
     Exit codes:
         3    the budget doesn't allow it
     """
-    from pbsdk.budget import QueryBudget
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.loading import load_table
-    from pbsdk.planning import plan_classifier
-    from pbsdk.registry import connect
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.ledger.budget import QueryBudget
+    from pbsdk.metering.plan import plan_classifier
 
     limits = QueryBudget(
         passes=budget,

@@ -66,8 +66,8 @@ def _asked(name: str, options: dict[str, Any]) -> dict[str, Any]:
     import time
 
     from pbsdk.backend import MaskedQuery, Part, Phase
+    from pbsdk.connecting import open_backend
     from pbsdk.errors import PbsdkError
-    from pbsdk.registry import open_backend
 
     query = MaskedQuery((Part("prompt", "The capital of France is "), Part("mask")), "doctor", "doctor", Phase.PROBE)
     try:
@@ -119,8 +119,8 @@ def record(
         pbsdk record runs/tickets predictions.pbrec --phase predict
         pbsdk predict model.json new.csv --backend replay -o file=predictions.pbrec --run runs/replayed
     """
-    from pbsdk.recording import Recording
-    from pbsdk.registry import default_name, open_backend
+    from pbsdk.connecting import default_name, open_backend
+    from pbsdk.testing.recording import Recording
 
     with plainly():
         options = read_options(option)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pbsdk.paper import ROWS, TITLES
 from pbsdk.plugins import PluginGroup
+from pbsdk.reproduce.figures import ROWS, TITLES
 
 __all__ = ["backend_names", "data_sets", "methods", "pools"]
 
@@ -21,7 +21,7 @@ def backend_names(incomplete: str) -> list[str]:
 
 def pools(incomplete: str) -> list[str]:
     """Return the pools that ship, and JSON files and folders on the way to one."""
-    from pbsdk.templates import pool_names
+    from pbsdk.queries.templates import pool_names
 
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = sorted(folder.iterdir()) if folder.is_dir() else []

@@ -39,9 +39,9 @@ from pbsdk.cli.common import (
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
-    from pbsdk.audit import AuditReport
+    from pbsdk.audit.report import AuditReport
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.loading import LabelledTexts
+    from pbsdk.data.loading import LabelledTexts
 
 __all__ = ["fit", "predict"]
 
@@ -97,12 +97,12 @@ def fit(
         pbsdk fit tickets.csv --text-column text --label-column label --json
     """
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.ensemble import SavedEnsemble
-    from pbsdk.examples import read_examples
-    from pbsdk.loading import load_table
-    from pbsdk.registry import connect
-    from pbsdk.reuse import warn_of_reuse
-    from pbsdk.templates import choosers
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.learning.ensemble import SavedEnsemble
+    from pbsdk.queries.examples import read_examples
+    from pbsdk.queries.reuse import warn_of_reuse
+    from pbsdk.queries.templates import choosers
 
     with plainly():
         options = read_options(option)
@@ -149,7 +149,7 @@ def _divided(
     whole: LabelledTexts, given: LabelledTexts | None, share: float | None, seed: int
 ) -> tuple[LabelledTexts, LabelledTexts | None]:
     """Return what to train on and what to validate on."""
-    from pbsdk.sampling import held_out
+    from pbsdk.data.sampling import held_out
 
     if given is not None or share == 0:
         return whole, given
@@ -219,9 +219,9 @@ def predict(
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
     """
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.ensemble import SavedEnsemble
-    from pbsdk.loading import load_table
-    from pbsdk.registry import connect
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.learning.ensemble import SavedEnsemble
 
     with plainly():
         options = read_options(option)

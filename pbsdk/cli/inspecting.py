@@ -21,7 +21,7 @@ def explain(model: Model, *, as_json: AsJson = False) -> None:
     Examples:
         pbsdk explain model.json
     """
-    from pbsdk.ensemble import SavedEnsemble
+    from pbsdk.learning.ensemble import SavedEnsemble
 
     explanation = SavedEnsemble.load(model).explain()
     show(explanation, explanation.to_dict(), as_json=as_json)
@@ -34,7 +34,7 @@ def backends(*, as_json: AsJson = False) -> None:
         pbsdk backends
         pbsdk backends --json
     """
-    from pbsdk.registry import available
+    from pbsdk.connecting import available
 
     found = available()
     text = "\n".join(f"{backend.name:<14}{backend.problem or backend.about}" for backend in found)

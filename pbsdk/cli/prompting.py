@@ -31,8 +31,8 @@ from pbsdk.cli.teaching import Command, new_app
 from pbsdk.errors import InputError, TemplateError
 
 if TYPE_CHECKING:
-    from pbsdk.generation import PromptWriter
-    from pbsdk.templates import PromptPool, Template
+    from pbsdk.prompting.generation import PromptWriter
+    from pbsdk.queries.templates import PromptPool, Template
 
 __all__ = ["prompts"]
 
@@ -62,7 +62,7 @@ def list_pools(*, as_json: AsJson = False) -> None:
     Examples:
         pbsdk prompts list
     """
-    from pbsdk.templates import Template, load_pool, pool_names
+    from pbsdk.queries.templates import Template, load_pool, pool_names
 
     rows = []
     for name in pool_names():
@@ -80,7 +80,7 @@ def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) ->
         pbsdk prompts show topic
         pbsdk prompts show topic --causal
     """  # noqa: D301 - shown
-    from pbsdk.templates import load_pool
+    from pbsdk.queries.templates import load_pool
 
     with plainly():
         pool = load_pool(name)
@@ -98,7 +98,7 @@ def check(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> Non
     Exit codes:
         1    a prompt can't work
     """
-    from pbsdk.templates import load_pool
+    from pbsdk.queries.templates import load_pool
 
     with plainly():
         pool = load_pool(name)
@@ -118,8 +118,8 @@ def _prompts(pool: PromptPool, *, causal: bool) -> list[str]:
 def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[str], int]:
     """Return errors, notes, and how many prompts can be used."""
     from pbsdk.backend import Abilities
-    from pbsdk.generation import distinct
-    from pbsdk.templates import Template, fit_templates
+    from pbsdk.prompting.generation import distinct
+    from pbsdk.queries.templates import Template, fit_templates
 
     errors: list[str] = []
     templates: list[Template] = []
@@ -192,10 +192,10 @@ def generate(
         pbsdk prompts generate tickets.csv --per-class 4 --count 3 --beam 4 --max-tokens 3 --budget 500
         pbsdk prompts generate tickets.csv --method t5 -o model=google/t5-v1_1-large --output prompts.json
     """
-    from pbsdk.continuation import CausalWriter
-    from pbsdk.generation import generate_pool, open_writer, write_pool
-    from pbsdk.loading import load_table
-    from pbsdk.registry import connect
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.prompting.causal_writer import CausalWriter
+    from pbsdk.prompting.generation import generate_pool, open_writer, write_pool
 
     with plainly():
         options = read_options(option)
@@ -274,12 +274,12 @@ def refine(
     Examples:
         pbsdk prompts refine topic tickets.csv --validation dev.csv --keep 3 --run runs/refining --output refined.json
     """
-    from pbsdk.generation import write_pool
-    from pbsdk.loading import load_table
-    from pbsdk.refinement import METHODS, passes_needed
-    from pbsdk.refinement import refine as choose
-    from pbsdk.registry import connect
-    from pbsdk.templates import fit_templates, load_pool
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.prompting.generation import write_pool
+    from pbsdk.prompting.refinement import METHODS, passes_needed
+    from pbsdk.prompting.refinement import refine as choose
+    from pbsdk.queries.templates import fit_templates, load_pool
 
     with plainly():
         options = read_options(option)

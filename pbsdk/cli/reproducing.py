@@ -11,11 +11,11 @@ import typer
 from pbsdk.cli import completing
 from pbsdk.cli.common import AsJson, Options, Progress, plainly, read_options, show
 from pbsdk.errors import BudgetExceeded, InputError, MissingExtra, UnknownBackend
-from pbsdk.paper import ROWS
+from pbsdk.reproduce.figures import ROWS
 
 if TYPE_CHECKING:
     from pbsdk.backend import MaskedLMBackend
-    from pbsdk.results import Results
+    from pbsdk.reproduce.results import Results
 
 __all__ = ["reproduce"]
 
@@ -94,11 +94,11 @@ def reproduce(
         pbsdk reproduce --datasets sst2 --methods all --plan         # what that would take; nothing is sent
         pbsdk reproduce --datasets rte --model roberta-large -o device=cuda --prompts paper,own
     """
-    from pbsdk.generation import open_writer
-    from pbsdk.methods import DEFAULT_METHODS, METHODS
-    from pbsdk.reproduction import Reproduction, Settings
-    from pbsdk.results import Results
-    from pbsdk.sampling import SEEDS
+    from pbsdk.data.sampling import SEEDS
+    from pbsdk.prompting.generation import open_writer
+    from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS
+    from pbsdk.reproduce.results import Results
+    from pbsdk.reproduce.runner import Reproduction, Settings
 
     with plainly():
         settings = Settings(
@@ -150,7 +150,7 @@ def _write(results: Results, folder: Path) -> list[Path]:
 
 def _open(model: str | None, options: dict[str, Any]) -> MaskedLMBackend:
     """Open a backend by its name, or else a local model by its own."""
-    from pbsdk.registry import default_name, open_backend
+    from pbsdk.connecting import default_name, open_backend
 
     try:
         return open_backend(model or default_name(), **options)

@@ -40,7 +40,7 @@ def serve(
         pbsdk serve smollm2
         pbsdk serve local -o model=roberta-large --port 8001
     """
-    from pbsdk.registry import open_backend
+    from pbsdk.connecting import open_backend
 
     server = _SERVERS.load("http")
     with open_backend(backend, **read_options(option)) as model:
@@ -80,9 +80,9 @@ def parity(
         pbsdk parity smollm2 http --b url=http://127.0.0.1:8000
         pbsdk parity fake fake --b seed=1                   # exit code 1: different
     """
-    from pbsdk.datasets import load_tickets
+    from pbsdk.connecting import open_backend
+    from pbsdk.data.tickets import load_tickets
     from pbsdk.parity import parity as compare
-    from pbsdk.registry import open_backend
 
     lines = load_tickets().test.texts[:8]
     if texts is not None:

@@ -6,8 +6,8 @@ a theme of the input (money, sport, a place, ...) and tokens that its words brin
 in its own way and with noise, so that a classifier trained on it learns something, and learns more
 from more prompts.
 
->>> from pbsdk.templates import Template
->>> from pbsdk.examples import Example
+>>> from pbsdk.queries.templates import Template
+>>> from pbsdk.queries.examples import Example
 >>> fake = FakeBackend()
 >>> answer, = fake.fill([Template("<input> It was <mask>.").query(Example("a fine day"))])
 >>> len(fake.asked), round(answer.mass, 2)
@@ -37,7 +37,7 @@ from pbsdk.backend import (
     digest,
 )
 from pbsdk.errors import BackendError, InputError
-from pbsdk.themes import THEMES, themes_of
+from pbsdk.testing.themes import THEMES, themes_of
 
 __all__ = ["FakeBackend"]
 

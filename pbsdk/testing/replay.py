@@ -13,11 +13,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pbsdk.accounts import Ask
-from pbsdk.answers import WHOLE, query_key, set_digest
 from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, Tokens
 from pbsdk.errors import NotRecorded
-from pbsdk.recording import Recording
+from pbsdk.ledger.codec import WHOLE, query_key, set_digest
+from pbsdk.ledger.inflight import Ask
+from pbsdk.testing.recording import Recording
 
 __all__ = ["ReplayBackend"]
 

@@ -12,37 +12,37 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from _browser import BROWSER, FLAGS, in_browser
-from pages import DOCS, ROOT
+from helpers.browser import BROWSER, FLAGS, in_browser
+from helpers.pages import DOCS, ROOT
 from typer.main import get_command
 
 import pbsdk
 from pbsdk.cli import app
 
 MODULES = [
-    "audit",
+    "audit.certificate",
+    "audit.diff",
+    "audit.misses",
+    "audit.report",
     "backend",
-    "certificate",
-    "comparing",
-    "continuation",
-    "datasets",
+    "connecting",
+    "data.loading",
+    "data.sampling",
+    "data.tickets",
     "errors",
-    "explanation",
-    "generation",
-    "loading",
-    "metering",
-    "methods",
-    "misses",
-    "paper",
+    "learning.explanation",
+    "metering.meter",
+    "metering.plan",
     "parity",
-    "planning",
-    "recording",
-    "refinement",
-    "registry",
-    "reproduction",
-    "results",
-    "sampling",
+    "prompting.causal_writer",
+    "prompting.generation",
+    "prompting.refinement",
+    "reproduce.figures",
+    "reproduce.methods",
+    "reproduce.results",
+    "reproduce.runner",
     "testing",
+    "testing.recording",
 ]
 """Modules whose every name stands in the reference."""
 

@@ -15,14 +15,14 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from pages import DOCS, ROOT, Block, all_pages, blocks, runs_on
-from remote_servers import OpenAIScript, scripted
-from tiny_models import build
+from helpers.pages import DOCS, ROOT, Block, all_pages, blocks, runs_on
+from helpers.servers import OpenAIScript, scripted
+from helpers.tiny_models import build
 from typer.main import get_command
 
 from pbsdk import PromptBoostingClassifier, available, cli, connect
 from pbsdk.backend import ModelIdentity
-from pbsdk.datasets import load_tickets
+from pbsdk.data.tickets import load_tickets
 from pbsdk.testing import FakeBackend
 from pbsdk_backends import huggingface
 from pbsdk_backends.serve import serving

@@ -1,0 +1,1 @@
+"""Models in this process: weights, forward passes, what prompts share."""

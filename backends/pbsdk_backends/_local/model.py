@@ -1,0 +1,200 @@
+"""A transformers model as a backend: reading, running and answering, whatever the architecture.
+
+Loading decides once how the model is run. The fast ways of `_forward` are tried on two short
+queries and the first that gives the plain way's numbers is kept, so an unusual architecture is
+slower, never wrong. After that a call of `fill` is: read the queries, make rows of them, run the rows,
+put the log-probabilities on the grid.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pbsdk.backend import (
+    LEAST,
+    STEPS_PER_NAT,
+    Abilities,
+    MaskDistribution,
+    MaskedLMBackend,
+    MaskedQuery,
+    ModelIdentity,
+    Part,
+    Tokens,
+    Vocabulary,
+)
+from pbsdk.errors import BackendUnavailable, InputError, ModelUnusable
+from pbsdk_backends._local.forward import Forward, Way, agree, position_offset
+from pbsdk_backends._local.passes import Passes
+from pbsdk_backends._local.sharing import Row, single, tree
+from pbsdk_backends._local.weights import Loaded
+from pbsdk_backends._tokens.reading import Reader, Reading, surface_words
+
+__all__ = ["TransformersBackend"]
+
+UNBOUNDED = 2048
+"""Where a text is cut if neither the model nor its tokenizer names a length."""
+TREE_LIMIT = 4096
+"""A larger tree's sight, a square, would cost more memory than sharing saves time."""
+WINDOWS = ("sliding_window", "window_size", "attention_chunk_size", "attention_window", "local_attention")
+
+
+class TransformersBackend(MaskedLMBackend):
+    """What the adapters `local` and `smollm2` have in common.
+
+    Attributes:
+        way: How the model is run: `packed`, `padded`, `shared` (a causal model, trees) or `alone`.
+    """
+
+    protocol: ClassVar[str] = "transformers/1"
+    """Goes up when the same model would answer differently."""
+
+    def __init__(
+        self,
+        loaded: Loaded,
+        name: str,
+        details: dict[str, str],
+        *,
+        batch_tokens: int | None,
+        max_length: int | None,
+        share_text: bool,
+    ) -> None:
+        self._model = loaded.model
+        self._causal = loaded.kind == "causal"
+        limit = _longest(loaded.model, loaded.tokenizer)
+        if max_length is not None and not 1 <= max_length <= limit:
+            raise InputError(f"max_length={max_length} must be between 1 and the model's {limit}")
+        if batch_tokens is not None and batch_tokens < 1:
+            raise InputError(f"batch_tokens={batch_tokens} must be at least 1")
+        self.max_length = max_length or limit
+        on_cpu = self._model.device.type == "cpu"
+        self._reader = Reader(loaded.tokenizer, causal=self._causal, max_length=self.max_length)
+        self._tree_limit = min([TREE_LIMIT, *_windows(loaded.model.config)])
+        self._lock = threading.Lock()
+        self._closed = False
+        forward = Forward(self._model, causal=self._causal)
+        self.way, run, columns = self._choose_way(forward, share_text=share_text)
+        self._passes = Passes(
+            run, batch_tokens=batch_tokens or (1024 if on_cpu else 16384), padded=self.way in {"padded", "shared"}
+        )
+        self.identity = ModelIdentity(
+            name,
+            {
+                "adapter": self.protocol,
+                "kind": loaded.kind,
+                **details,
+                "dtype": str(loaded.model.dtype).removeprefix("torch."),
+                "max_length": str(self.max_length),
+            },
+        )
+        self.vocabulary = Vocabulary(surface_words(loaded.tokenizer, columns))
+        if not self._causal:
+            self.mask_token = loaded.tokenizer.mask_token
+        # On a CPU a chunk is some seconds of work, so that little is lost if the process dies.
+        size = (160 if self._causal else 64) if on_cpu else 320
+        self.abilities = Abilities(mask="last" if self._causal else "anywhere", batch_size=size)
+
+    def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
+        """Answer each query in order, for `tokens` alone if they are given."""
+        if self._closed:
+            raise BackendUnavailable("this backend is closed; connect again", may_pass=False)
+        readings = [self._reader.read(query) for query in queries]
+        answers: dict[int, MaskDistribution] = {}
+        with self._lock:  # the ways hang hooks into the model
+            for owners, logprobs in self._passes.run(self._rows(queries, readings)):
+                for owner, codes in zip(owners, _codes(logprobs, tokens), strict=True):
+                    reading = readings[owner]
+                    answers[owner] = MaskDistribution(
+                        codes, tokens, read_tokens=len(reading.ids), cut_tokens=reading.cut
+                    )
+        return [answers[owner] for owner in range(len(queries))]
+
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model reads of the query, exactly."""
+        return len(self._reader.read(query).ids)
+
+    def close(self) -> None:
+        """Give the weights' memory back."""
+        self._closed = True
+        self._model.to("meta")
+
+    def _rows(self, queries: Sequence[MaskedQuery], readings: Sequence[Reading]) -> list[Row]:
+        """Return rows that answer all readings: one each, or one tree an example."""
+        if self.way != "shared":
+            return [single(owner, reading) for owner, reading in enumerate(readings)]
+        examples: dict[str, list[int]] = {}
+        for owner, query in enumerate(queries):
+            examples.setdefault(query.example, []).append(owner)
+        return list(chain.from_iterable(self._trees(owners, readings) for owners in examples.values()))
+
+    def _trees(self, owners: list[int], readings: Sequence[Reading]) -> list[Row]:
+        """Return one tree for an example, or several if one would be too large."""
+        if len(owners) == 1:
+            return [single(owners[0], readings[owners[0]])]
+        row = tree(owners, readings)
+        if len(row.ids) <= self._tree_limit:
+            return [row]
+        half = len(owners) // 2
+        return self._trees(owners[:half], readings) + self._trees(owners[half:], readings)
+
+    def _choose_way(self, forward: Forward, *, share_text: bool) -> tuple[str, Way, int]:
+        """Return the fastest way that gives the plain way's numbers, and the width of the head."""
+        queries = [_trial("A short text.", " It is"), _trial("A short text.", " All of it is about"), _trial("", "A")]
+        readings = [self._reader.read(query) for query in queries]
+        plain = [single(owner, reading) for owner, reading in enumerate(readings)]
+        ways: list[tuple[str, Way, Callable[[], list[Row]]]] = []
+        if forward.can_pack():
+            ways.append(("packed", forward.packed, lambda: plain))
+        if self._causal and share_text:
+            ways.append(("shared", forward.padded, lambda: [tree([0, 1], readings), tree([2], readings)]))
+        ways.append(("padded", forward.padded, lambda: plain))
+        with torch.inference_mode():
+            try:
+                expected = forward.alone(plain)
+            except (RuntimeError, ValueError, TypeError, AttributeError, IndexError) as error:
+                raise ModelUnusable(
+                    f"the model does not run on a plain text ({error}); choose a masked or causal language model"
+                ) from error
+            columns = expected.shape[-1]
+            for name, way, make in ways:
+                rows = make()
+                try:
+                    logits = way(rows)
+                except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError):
+                    continue  # an architecture of its own kind: the next way
+                if agree(logits, expected[[owner for row in rows for owner in row.owners]]):
+                    return name, way, columns
+        return "alone", forward.alone, columns
+
+
+def _trial(text: str, prompt: str) -> MaskedQuery:
+    return MaskedQuery((Part("input", text), Part("prompt", prompt + " "), Part("mask"), Part("prompt", ".")), "", "")
+
+
+def _longest(model: Any, tokenizer: Any) -> int:
+    """Return how many tokens the model reads at most."""
+    places = getattr(model.config, "max_position_embeddings", None)
+    limits = [int(tokenizer.model_max_length)] if tokenizer.model_max_length < 10**9 else []
+    if isinstance(places, int) and places > 0:
+        limits.append(places - position_offset(model))
+    return min(limits, default=UNBOUNDED)
+
+
+def _windows(config: Any) -> list[int]:
+    """Return the lengths of local attention: a row longer than one would need its own sight."""
+    values = [getattr(config, name, None) for name in WINDOWS]
+    return [value for value in values if isinstance(value, int) and value > 0]
+
+
+def _codes(logprobs: Tensor, tokens: Tokens | None) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    """Put log-probabilities (asks, V) on the grid, the wanted columns only."""
+    if tokens is not None:
+        logprobs = logprobs[:, torch.from_numpy(np.asarray(tokens)).to(logprobs.device)]
+    codes = (logprobs * -STEPS_PER_NAT).round_().clamp_(0, LEAST).to(torch.int32)
+    return codes.cpu().numpy().astype(np.uint16)

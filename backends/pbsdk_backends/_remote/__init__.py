@@ -1,0 +1,1 @@
+"""Models behind somebody's API: requests, keys, patience."""

@@ -1,0 +1,1 @@
+"""What `pbsdk serve` is made of."""

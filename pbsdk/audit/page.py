@@ -1,0 +1,234 @@
+"""The report as a page: one HTML file with its charts, for whoever pays the bill.
+
+It loads nothing and runs nothing: a content policy in its head forbids both. Colours follow the
+reader's light or dark setting, print is black on white, tables scroll on a phone, and every chart
+is described in words. The whole JSON form is inside, so that the page can be checked by a program, and
+every number that the tables show names its place in it.
+"""
+
+from __future__ import annotations
+
+import json
+from html import escape
+from typing import TYPE_CHECKING
+
+from pbsdk.audit.svg import Bar, Series, bars, columns
+from pbsdk.audit.tables import outcomes, passes_spread, tables, used_of_limits
+from pbsdk.audit.text import alarm
+from pbsdk.formatting import Cell, Table, duration, milliseconds, moment, number
+
+if TYPE_CHECKING:
+    from pbsdk.audit.report import AuditReport
+
+__all__ = ["fragment", "page"]
+
+_STYLE = """
+.pbsdk{font:15px/1.5 system-ui,sans-serif;--line:color-mix(in srgb,currentColor 22%,transparent)}
+.pbsdk h1{font-size:1.5em;line-height:1.2;margin:0 0 .4em;overflow-wrap:anywhere}
+.pbsdk h2{font-size:1.15em;margin:1.6em 0 .5em}
+.pbsdk h3{font-size:1em;margin:0 0 .6em}
+.pbsdk p{margin:.4em 0;max-width:75ch;overflow-wrap:anywhere}
+.pbsdk .verdict{border-left:.4em solid #15a34a;padding:.5em .8em;font-weight:600;max-width:none;background:color-mix(in srgb,#15a34a 10%,transparent)}
+.pbsdk .verdict.over{border-color:#dc2626;background:color-mix(in srgb,#dc2626 12%,transparent)}
+.pbsdk .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:1em}
+.pbsdk figure{margin:0;padding:1em;border:1px solid var(--line);border-radius:8px;break-inside:avoid}
+.pbsdk svg{display:block;width:100%;max-width:480px;height:auto;font:12px system-ui,sans-serif}
+.pbsdk svg text{fill:currentColor}
+.pbsdk svg .axis{font-size:11px;opacity:.85}
+.pbsdk .answers{fill:#3b82f6}.pbsdk .hits{fill:#15a34a}.pbsdk .failed{fill:#d97706}.pbsdk .unknown,.pbsdk .over{fill:#dc2626}
+.pbsdk .track{fill:currentColor;opacity:.14}
+.pbsdk .grid{stroke:currentColor;opacity:.18}
+.pbsdk .mark{stroke:#dc2626;stroke-width:2;stroke-dasharray:5 3}
+.pbsdk .scroll{overflow-x:auto;border:1px solid var(--line);border-radius:8px}
+.pbsdk .scroll:focus-visible,.pbsdk summary:focus-visible{outline:3px solid #3b82f6;outline-offset:2px}
+.pbsdk table{border-collapse:collapse;width:100%;font-variant-numeric:tabular-nums;font-size:.93em}
+.pbsdk th,.pbsdk td{padding:.35em .7em;text-align:right;white-space:nowrap;border-bottom:1px solid var(--line);background:none}
+.pbsdk tr:last-child>*{border-bottom:0}
+.pbsdk th:first-child{text-align:left;font-weight:500;white-space:normal;min-width:9em;overflow-wrap:anywhere}
+.pbsdk thead th,.pbsdk thead th:first-child{font-weight:650}
+.pbsdk code{font-size:.9em;overflow-wrap:anywhere}
+.pbsdk details{margin:1em 0}.pbsdk summary{cursor:pointer}
+.pbsdk details dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1em;font-size:.93em}
+.pbsdk dd{margin:0;overflow-wrap:anywhere}
+@media print{.pbsdk .scroll{overflow:visible}.pbsdk details>*{display:block}.pbsdk th,.pbsdk td{padding:.2em .4em}}
+"""
+
+_PAGE_STYLE = """
+:root{color-scheme:light dark}
+body{margin:0;background:#fff;color:#1b1f24}
+main{max-width:1080px;margin:0 auto;padding:1.5em 1em 3em}
+@media (prefers-color-scheme:dark){body{background:#14171c;color:#e6e8eb}}
+@media print{body{background:#fff;color:#000}main{max-width:none;padding:0}*{print-color-adjust:exact;-webkit-print-color-adjust:exact}}
+"""
+
+
+def page(report: AuditReport) -> str:
+    """Return a whole HTML page."""
+    # A script element can't be ended by a string inside it.
+    data = json.dumps(report.to_dict(), ensure_ascii=False).replace("<", "\\u003c")
+    return f"""<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'; img-src data:">
+<meta name="generator" content="pbsdk">
+<link rel="icon" href="data:,">
+<title>Audit of {escape(report.run)}: {"within budget" if report.within_budget else "over budget"}</title>
+<style>{_STYLE}{_PAGE_STYLE}</style>
+</head>
+<body>
+<main class="pbsdk">
+{_body(report, level=1)}
+<script type="application/json" id="report">{data}</script>
+</main>
+</body>
+</html>
+"""
+
+
+def fragment(report: AuditReport) -> str:
+    """Return the page's content for a notebook, in the notebook's own colours."""
+    return f'<style>{_STYLE}</style><div class="pbsdk">{_body(report, level=3)}</div>'
+
+
+def _body(report: AuditReport, *, level: int) -> str:
+    top, section = f"h{level}", f"h{level + 1}"
+    alarms = "".join(f'<p class="verdict over">{escape(line)}</p>' for line in alarm(report))
+    shown = {table.title: table for table in tables(report)}
+    parts = [
+        f"<{top}>Audit of {escape(report.run)}</{top}>",
+        alarms,
+        f'<p class="verdict{"" if report.within_budget else " over"}">{escape(report.verdict)}</p>',
+        f"<p>{_sentence(report)}</p>",
+        f"<p>Budget: {escape(report.budget)}.</p>",
+    ]
+    for title, table in shown.items():
+        parts.append(f"<{section}>{title}</{section}>{_table(table)}")
+        if title == "Limits":
+            parts.append(f'<{section}>Charts</{section}><div class="charts">{"".join(_charts(report))}</div>')
+    parts.append(_evidence(report))
+    return "\n".join(parts)
+
+
+def _sentence(report: AuditReport) -> str:
+    time = report.timeline
+    now = (
+        f" At this moment {number(report.under_way)} queries are at the model and {number(report.reserved)} are reserved."
+        if report.reserved or report.under_way
+        else ""
+    )
+    return (
+        f"{escape(report.model)}, from {moment(time.start)} to {moment(time.end)}: "
+        f"{_data(Cell(number(report.records), 'records', report.records))} records, "
+        f"{_data(Cell(number(report.requests), 'requests', report.requests))} requests, "
+        f"{_data(Cell(number(report.bytes_on_disk), 'bytes_on_disk', report.bytes_on_disk))} bytes on disk.{now}"
+    )
+
+
+def _data(cell: Cell) -> str:
+    if not cell.path or cell.value is None:
+        return escape(cell.text)
+    return f'<data value="{escape(str(cell.value))}" data-path="{escape(cell.path)}">{escape(cell.text)}</data>'
+
+
+def _table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{escape(name) or "<span hidden>what</span>"}</th>' for name in table.header)
+    rows = "".join(
+        f'<tr><th scope="row">{_data(first)}</th>{"".join(f"<td>{_data(cell)}</td>" for cell in rest)}</tr>'
+        for first, *rest in table.rows
+    )
+    # A region that scrolls must be reachable by keyboard, and have a name.
+    return (
+        f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(table.title)}">'
+        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+
+
+def _charts(report: AuditReport) -> list[str]:
+    found = [_used(report), _outcomes(report), *_distributions(report), _timeline(report), _latencies(report)]
+    return [f"<figure><figcaption><h3>{title}</h3></figcaption>{chart}</figure>" for title, chart in found if chart]
+
+
+def _used(report: AuditReport) -> tuple[str, str]:
+    rows = [
+        Bar(name, used, f"{number(used)} of {number(limit)}", "over" if used > limit else "answers", track=limit)
+        for name, used, limit in used_of_limits(report)
+    ]
+    title = "Used of each limit"
+    return title, bars("used", title, rows, "the whole bar is the limit") if rows else ""
+
+
+def _outcomes(report: AuditReport) -> tuple[str, str]:
+    rows = [
+        Bar(f"{phase}: {kind}", count, number(count), "answers" if kind == "passes" else kind)
+        for phase, kind, count in outcomes(report)
+    ]
+    title = "Passes, hits and failures by phase"
+    return title, bars("outcomes", title, rows, "number of queries") if rows else ""
+
+
+def _distributions(report: AuditReport) -> list[tuple[str, str]]:
+    found = []
+    for scope, counts, limit in passes_spread(report):
+        title = f"Passes an example ({scope})"
+        note = "" if limit is None else f"; the dashed line is the limit of {limit}"
+        drawn = columns(
+            f"spread-{scope}",
+            title,
+            [str(passes) for passes in counts],
+            [Series("examples", "answers", list(counts.values()))],
+            x_axis=f"passes that an example had{note}",
+            y_axis="examples",
+            mark=limit if limit in counts else None,
+        )
+        found.append((title, drawn))
+    return found
+
+
+def _timeline(report: AuditReport) -> tuple[str, str]:
+    time = report.timeline
+    title = "Timeline"
+    kinds = ("answers", "hits", "failed", "unknown")
+    layers = [Series(kind, kind, [getattr(stretch, kind) for stretch in time.stretches]) for kind in kinds]
+    layers = [layer for layer in layers if any(layer.values)]
+    if not layers:
+        return title, ""
+    labels = [duration(at * time.seconds_a_stretch) for at in range(len(time.stretches))]
+    step = duration(time.seconds_a_stretch)
+    return title, columns(
+        "timeline",
+        title,
+        labels,
+        layers,
+        x_axis=f"time since {moment(time.start)}, in steps of {step}",
+        y_axis="queries a step",
+    )
+
+
+def _latencies(report: AuditReport) -> tuple[str, str]:
+    rows = [
+        Bar(f"{phase.phase}: {name}", value, milliseconds(value))
+        for phase in report.phases
+        if phase.latency is not None
+        for name, value in (
+            ("median", phase.latency.p50),
+            ("90th percentile", phase.latency.p90),
+            ("99th percentile", phase.latency.p99),
+        )
+    ]
+    title = "Latency of an answer"
+    return title, bars("latency", title, rows, "milliseconds from the send of its batch") if rows else ""
+
+
+def _evidence(report: AuditReport) -> str:
+    details = "".join(
+        f"<dt>{escape(name)}</dt><dd>{escape(value)}</dd>" for name, value in report.model_details.items()
+    )
+    return (
+        f"<details><summary>Evidence: the model's details and the head of the record</summary>"
+        f"<dl><dt>model</dt><dd>{escape(report.model)}</dd>{details}"
+        f"<dt>records</dt><dd>{number(report.records)}</dd><dt>head</dt><dd><code>{escape(report.head)}</code></dd></dl>"
+        f"<p>The head is a hash that stands for every record before it. <code>pbsdk audit verify</code> derives it again.</p>"
+        "</details>"
+    )

@@ -1,0 +1,378 @@
+"""The report: what the ledger shows was asked, against the budget.
+
+It needs a run folder and nothing else: no model, no network, and it may be made while the run goes
+on. The same numbers come as a table in a terminal, as Markdown, as JSON with a published schema
+(`docs/audit.schema.json`), and as one HTML file with charts. The last line is the verdict.
+"""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict
+
+from pbsdk.audit import page as report_page
+from pbsdk.audit import text as report_text
+from pbsdk.backend import Phase
+from pbsdk.formatting import number
+from pbsdk.ledger import canaries
+from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, Totals, scope_of
+from pbsdk.ledger.canaries import CanaryCheck
+from pbsdk.ledger.reader import LedgerReader
+from pbsdk.ledger.sums import Counter, Row, Times
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+    from rich.console import RenderableType
+
+__all__ = [
+    "AuditReport",
+    "Latency",
+    "LimitReport",
+    "PassCount",
+    "PhaseReport",
+    "PromptReport",
+    "ScopeReport",
+    "Stretch",
+    "Timeline",
+]
+
+_STRETCHES = 48
+"""How finely the timeline is cut."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class PassCount(_Part):
+    """How many examples had this many passes."""
+
+    passes: int
+    examples: int
+
+
+class Latency(_Part):
+    """Milliseconds from the send of a batch to its answers, over all answers."""
+
+    p50: float
+    p90: float
+    p99: float
+    most: float
+
+
+class PhaseReport(_Part):
+    """What was asked in one phase."""
+
+    phase: str
+    examples: int
+    prompts: int
+    passes: int
+    """Distinct (example, prompt) that ran or may have run."""
+    passes_an_example: int
+    """The most passes that one example had."""
+    distribution: list[PassCount]
+    """How many examples had how many passes."""
+    limit: int | None
+    """Passes that an example may have in this phase's scope."""
+    hits: int
+    attempts: int
+    """Sends, retries included."""
+    failed: int
+    """Sends that surely did not run."""
+    unknown: int
+    """Sends that may have run and brought no answer; they count as spent."""
+    tokens_read: int
+    texts_cut: int
+    mass_seen: float | None
+    """Mean probability that whole and top-k answers showed; None if there were none."""
+    latency: Latency | None
+    seconds: float
+    """Time in which at least one batch was at the model."""
+    throughput: float | None
+    """Answers a second of that time."""
+    money: float | None
+
+
+class PromptReport(_Part):
+    """What was asked under one prompt, over all phases."""
+
+    prompt: str
+    digest: str
+    examples: int
+    passes: int
+    hits: int
+    attempts: int
+    failed: int
+    unknown: int
+    tokens_read: int
+    texts_cut: int
+    mass_seen: float | None
+    money: float | None
+
+
+class ScopeReport(_Part):
+    """One purse: what an example may have, and what the dearest one has used."""
+
+    scope: str
+    examples: int
+    passes: int
+    most: int
+    distribution: list[PassCount]
+    limit: int | None
+    left: int | None
+    """Passes that every example still has."""
+
+
+class LimitReport(_Part):
+    """One limit on the whole run folder."""
+
+    name: str
+    used: float
+    limit: float | None
+    left: float | None
+
+
+class Stretch(_Part):
+    """What happened in one stretch of the timeline."""
+
+    answers: int
+    hits: int
+    failed: int
+    unknown: int
+
+
+class Timeline(_Part):
+    """The run from its first record to its last, in equal stretches."""
+
+    start: str
+    end: str
+    seconds_a_stretch: float
+    stretches: list[Stretch]
+
+
+class AuditReport(_Part):
+    """What a run folder's ledger shows was asked, against the budget."""
+
+    format: Literal[1] = 1
+    run: str
+    model: str
+    model_details: dict[str, str]
+    records: int
+    head: str
+    """The hash of the last record: it stands for all of them."""
+    requests: int
+    """Calls of the backend, each with a batch of queries."""
+    reserved: int
+    """Queries that are reserved at this moment, and not yet sent."""
+    under_way: int
+    """Queries that are at the model at this moment."""
+    bytes_on_disk: int
+    budget: str
+    """The limits, their unit and their scope in a sentence."""
+    priced: bool
+    phases: list[PhaseReport]
+    prompts: list[PromptReport]
+    scopes: list[ScopeReport]
+    totals: list[LimitReport]
+    timeline: Timeline
+    canaries: list[CanaryCheck]
+    within_budget: bool
+    verdict: str
+
+    @classmethod
+    def read(cls, run: str | os.PathLike[str], budget: QueryBudget | None = None) -> Self:
+        """Read a run folder; without a budget, that of the session that opened it last counts."""
+        with LedgerReader(run) as reader:
+            budget = budget or reader.budget()
+            counter = Counter(reader)
+            records, head = reader.head()
+            scopes = _scopes(counter, budget)
+            totals = _totals(reader, budget)
+            within, verdict = _verdict(scopes, totals)
+            model, now = reader.model(), counter.in_flight()
+            return cls(
+                run=str(reader.folder),
+                model=model.name,
+                model_details=dict(model.details),
+                records=records,
+                head=head,
+                requests=counter.requests(),
+                reserved=now.get("reserved", 0),
+                under_way=now.get("sent", 0),
+                bytes_on_disk=reader.size(),
+                budget=budget.describe(),
+                priced=budget.priced,
+                phases=_phases(counter, budget),
+                prompts=_prompts(counter, budget, reader.names()),
+                scopes=scopes,
+                totals=totals,
+                timeline=_timeline(counter),
+                canaries=canaries.checks(reader),
+                within_budget=within,
+                verdict=verdict,
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the report as plain values."""
+        return self.model_dump(mode="json")
+
+    def to_json(self) -> str:
+        """Return the report as JSON; `docs/audit.schema.json` says what stands where."""
+        return self.model_dump_json(indent=2)
+
+    def to_markdown(self) -> str:
+        """Return the report as Markdown."""
+        return report_text.markdown(self)
+
+    def to_html(self) -> str:
+        """Return the report as one HTML page that needs nothing else."""
+        return report_page.page(self)
+
+    def save_html(self, path: str | os.PathLike[str]) -> None:
+        """Write the HTML page."""
+        Path(path).write_text(self.to_html(), encoding="utf-8")
+
+    def plot(self) -> Figure:
+        """Draw how much of each limit is used, the queries of each phase, and how many passes examples had.
+
+        Needs matplotlib: `pip install "pbsdk[plot]"`.
+        """
+        from pbsdk.audit.pictures import draw_report  # noqa: PLC0415 - matplotlib is an extra
+
+        return draw_report(self)
+
+    def __str__(self) -> str:
+        return report_text.plain(self)
+
+    def __rich__(self) -> RenderableType:
+        return report_text.rich(self)
+
+    def _repr_html_(self) -> str:
+        return report_page.fragment(self)
+
+
+def _phases(counter: Counter, budget: QueryBudget) -> list[PhaseReport]:
+    counted, spreads, times = counter.phases(), counter.spreads(), counter.times()
+    known = [str(phase) for phase in Phase if phase in counted]
+    reports = []
+    for phase in [*known, *sorted(set(counted) - set(known))]:
+        row, spread = counted[phase], spreads.get(phase, {})
+        time = times.get(phase)
+        seconds = time.busy / 1e6 if time else 0.0
+        reports.append(
+            PhaseReport(
+                phase=phase,
+                prompts=row["prompts"],
+                passes_an_example=max(spread, default=0),
+                distribution=_pairs(spread),
+                limit=budget.limit(scope_of(phase)),
+                latency=_latency(time),
+                seconds=seconds,
+                throughput=row["answers"] / seconds if seconds else None,
+                **_common(row, budget),
+            )
+        )
+    return reports
+
+
+def _prompts(counter: Counter, budget: QueryBudget, names: dict[str, str]) -> list[PromptReport]:
+    reports = [
+        PromptReport(prompt=names.get(digest, digest), digest=digest, **_common(row, budget))
+        for digest, row in counter.prompts().items()
+    ]
+    return sorted(reports, key=lambda report: (-report.passes, report.prompt))
+
+
+def _common(row: Row, budget: QueryBudget) -> dict[str, Any]:
+    spent = Totals(sends=row["attempts"], failed=row["failed"], tokens=row["read"] + row["guessed"])
+    return {
+        **{name: row[name] for name in ("examples", "passes", "hits", "attempts", "failed", "unknown")},
+        "tokens_read": row["read"],
+        "texts_cut": row["cut"],
+        "mass_seen": row["mass"] / row["showing"] / 1e6 if row["showing"] else None,
+        "money": budget.cost(spent) if budget.priced else None,
+    }
+
+
+def _latency(times: Times | None) -> Latency | None:
+    shares = [] if times is None else [times.percentile(share) for share in (0.5, 0.9, 0.99, 1.0)]
+    found = [share / 1000 for share in shares if share is not None]
+    return Latency(p50=found[0], p90=found[1], p99=found[2], most=found[3]) if found else None
+
+
+def _pairs(spread: dict[int, int]) -> list[PassCount]:
+    return [PassCount(passes=passes, examples=spread[passes]) for passes in sorted(spread)]
+
+
+def _timeline(counter: Counter) -> Timeline:
+    cut = counter.timeline(_STRETCHES)
+    return Timeline(
+        start=_iso(cut.first),
+        end=_iso(cut.first + cut.width * len(cut.counts)),
+        seconds_a_stretch=cut.width / 1e6,
+        stretches=[
+            Stretch(answers=row["done"], hits=row["hit"], failed=row["failed"], unknown=row["unknown"])
+            for row in cut.counts
+        ],
+    )
+
+
+def _iso(moment: int) -> str:
+    return datetime.fromtimestamp(moment / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _scopes(counter: Counter, budget: QueryBudget) -> list[ScopeReport]:
+    purses = counter.purses(strict=budget.strict)
+    reports = []
+    for scope in (FIT, PREDICT):
+        spread, limit = purses.get(scope, {}), budget.limit(scope)
+        most = max(spread, default=0)
+        reports.append(
+            ScopeReport(
+                scope=scope,
+                examples=sum(spread.values()),
+                passes=sum(passes * examples for passes, examples in spread.items()),
+                most=most,
+                distribution=_pairs(spread),
+                limit=limit,
+                left=None if limit is None else max(0, limit - most),
+            )
+        )
+    return reports
+
+
+def _totals(reader: LedgerReader, budget: QueryBudget) -> list[LimitReport]:
+    spent = reader.totals()
+    amounts: list[tuple[str, float, float | None]] = [
+        ("passes", budget.counted(spent), budget.total),
+        ("attempts", spent.sends, budget.attempts),
+        ("tokens", spent.tokens, budget.tokens),
+    ]
+    if budget.priced:
+        amounts.append(("money", budget.cost(spent), budget.money))
+    return [
+        LimitReport(name=name, used=used, limit=limit, left=None if limit is None else max(0.0, limit - used))
+        for name, used, limit in amounts
+    ]
+
+
+def _verdict(scopes: list[ScopeReport], totals: list[LimitReport]) -> tuple[bool, str]:
+    lines: list[tuple[str, float, float | None]] = [
+        *((f"passes an example ({s.scope})", s.most, s.limit) for s in scopes),
+        *((f"{t.name} in all", t.used, t.limit) for t in totals),
+    ]
+    limited = [(name, used, limit) for name, used, limit in lines if limit is not None]
+    # As the budget's own check does: a sum of prices may end a hair above the limit it was allowed under.
+    over = [(name, used, limit) for name, used, limit in limited if used > limit * (1 + 1e-9)]
+    if over:
+        parts = [f"{number(used)} of {number(limit)} {name}, {number(used - limit)} over" for name, used, limit in over]
+        return False, f"OVER BUDGET: {'; '.join(parts)}"
+    parts = [
+        f"{number(used)} of {number(limit)} {name}, {number(max(0.0, limit - used))} left"
+        for name, used, limit in limited
+    ]
+    return True, f"within budget: at most {'; '.join(parts)}" if parts else "within budget: no limit is set"

@@ -1,0 +1,115 @@
+"""`connect`: from a backend's name to a metered model, ready to train on.
+
+Adapters register under the entry-point group `pbsdk.backends`, pbsdk's own as well as anybody's:
+
+    [project.entry-points."pbsdk.backends"]
+    mymodel = "my_package:MyBackend"
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pbsdk.backend import MaskedLMBackend
+from pbsdk.errors import InputError, SetupError, UnknownBackend
+from pbsdk.ledger.budget import QueryBudget
+from pbsdk.metering.meter import MeteredBackend
+from pbsdk.plugins import PluginGroup
+
+__all__ = ["AvailableBackend", "available", "connect", "default_name", "find", "open_backend"]
+
+EMBEDDED = "smollm2"
+_BACKENDS = PluginGroup(
+    "pbsdk.backends",
+    "backend",
+    {
+        "http": "remote",
+        "huggingface": "remote",
+        "kserve": "remote",
+        "local": "local",
+        "openai": "remote",
+        "smollm2": "demo",
+    },
+    UnknownBackend,
+)
+
+
+@dataclass(frozen=True)
+class AvailableBackend:
+    """A registered adapter, and whether it can be imported here."""
+
+    name: str
+    about: str
+    problem: str = ""
+
+
+def available() -> list[AvailableBackend]:
+    """Return every registered adapter, with what keeps it from working, if anything does."""
+    found = []
+    for name in _BACKENDS.names():
+        try:
+            adapter = find(name)
+        except SetupError as error:
+            found.append(AvailableBackend(name, "", str(error)))
+        else:
+            found.append(AvailableBackend(name, (inspect.getdoc(adapter) or "").partition("\n")[0]))
+    return found
+
+
+def connect(
+    name: str | None = None,
+    *,
+    run: str | Path | None = None,
+    budget: int | QueryBudget | None = 10,
+    canaries: bool | Literal["warn"] = False,
+    **options: Any,
+) -> MeteredBackend:
+    """Connect to a model by its backend's name, and meter it.
+
+    Args:
+        name: a backend from `available()`. None: the one named in the environment variable
+            PBSDK_BACKEND, or else the embedded model.
+        run: the folder that records every query; the same folder again asks only for what is
+            missing. None: a folder under `runs/` named after the model.
+        budget: passes that an example may have, as a number or a `QueryBudget`; None for no limit.
+        canaries: ask a few fixed texts first, and refuse (or, with "warn", report) a provider that
+            answers them otherwise than when the run began; they are passes of the phase `probe`.
+        options: what the backend takes, such as `model="roberta-large"`.
+    """
+    limits = QueryBudget.of(budget)
+    chosen = name or default_name()
+    backend = open_backend(chosen, **options)
+    try:
+        folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
+        return MeteredBackend(backend, folder, limits, canaries=canaries)
+    except BaseException:
+        backend.close()
+        raise
+
+
+def default_name() -> str:
+    """Return the backend of a connection that names none: PBSDK_BACKEND, or the embedded model."""
+    return os.environ.get("PBSDK_BACKEND") or EMBEDDED
+
+
+def open_backend(name: str, **options: Any) -> MaskedLMBackend:
+    """Open a backend by its name without a meter: nothing is counted, limited or remembered."""
+    adapter = find(name)
+    try:
+        inspect.signature(adapter).bind(**options)
+    except TypeError as error:
+        known = ", ".join(inspect.signature(adapter).parameters) or "none"
+        raise InputError(f"the backend {name!r} doesn't take these options: {error}; it takes {known}") from error
+    return adapter(**options)
+
+
+def find(name: str) -> type[MaskedLMBackend]:
+    """Return the adapter of a name, imported."""
+    adapter = _BACKENDS.load(name)
+    if not (isinstance(adapter, type) and issubclass(adapter, MaskedLMBackend)):
+        raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {adapter!r}")
+    return adapter

@@ -1,0 +1,1 @@
+"""Tables and draws, before they are examples."""

@@ -1,0 +1,268 @@
+"""Loading: labelled texts from where people keep them.
+
+`load_table` takes a file (CSV, TSV, JSON lines, Parquet), a pandas frame, a Hugging Face data set or
+the name of one, and returns texts and labels. Columns are found by their usual names when there is
+no doubt, and named otherwise. Whatever is wrong with a table is said once, with the row and the cure:
+half a data set is worse than none.
+
+>>> data = load_table({"review": ["Lovely.", "Dull."], "stars": [5, 1]}, label="stars")
+>>> data.examples, data.labels
+(['Lovely.', 'Dull.'], [5, 1])
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from pbsdk.data.files import SUFFIXES, Columns, TextFormat, read_columns
+from pbsdk.errors import InputError, MissingExtra
+
+__all__ = ["LabelledTexts", "load_hub", "load_table"]
+
+Label = str | int | float | bool
+
+_PAIRS = (
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("sentence1", "sentence2"),
+    ("question1", "question2"),
+    ("premise", "hypothesis"),
+    ("question", "sentence"),
+)
+_TEXTS = ("text", "sentence", "review", "question", "message", "content", "comment", "tweet", "body", "utterance")
+_LABELS = ("label", "labels", "category", "class", "target", "intent", "sentiment", "topic", "label_text")
+
+
+@dataclass(frozen=True)
+class LabelledTexts:
+    """Texts, or pairs of texts, and their labels; `labels` is empty if there are none."""
+
+    examples: list[str] | list[tuple[str, str]]
+    labels: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    @property
+    def pairs(self) -> bool:
+        """Whether the examples are pairs of texts."""
+        return bool(self.examples) and isinstance(self.examples[0], tuple)
+
+    @property
+    def classes(self) -> list[Any]:
+        """The labels that occur, in the order in which they first do."""
+        return list(dict.fromkeys(self.labels))
+
+    def take(self, rows: Iterable[int]) -> LabelledTexts:
+        """Return the rows asked for, in that order."""
+        chosen = list(rows)
+        labels = [self.labels[row] for row in chosen] if self.labels else []
+        return LabelledTexts([self.examples[row] for row in chosen], labels)  # type: ignore[arg-type] # one kind
+
+
+def load_table(
+    source: Any,
+    *,
+    text: str | None = None,
+    label: str | None = None,
+    pair: str | None = None,
+    labels: Iterable[Any] | None = None,
+    labelled: bool = True,
+    missing: Literal["refuse", "drop"] = "refuse",
+    split: str | None = None,
+    encoding: str = "utf-8",
+    delimiter: str | None = None,
+    quotes: bool = True,
+    columns: Sequence[str] | None = None,
+) -> LabelledTexts:
+    """Load labelled texts.
+
+    Args:
+        source: a file, a pandas frame, a mapping of columns, a Hugging Face data set, or its name.
+        text: the column of texts; None finds it by its name.
+        label: the column of labels; None finds it by its name.
+        pair: the column of second texts, for pairs; None finds it if `text` is None too.
+        labels: the labels that may occur; another one is an error.
+        labelled: False for texts without labels.
+        missing: what to do with a row whose text or label is missing.
+        split: which part of a Hugging Face data set, such as "train".
+        encoding: how a text file is encoded.
+        delimiter: what separates a text file's fields; None goes by the suffix.
+        quotes: False if quotation marks in a CSV or TSV file are plain characters.
+        columns: the columns' names, for a CSV or TSV file without a header.
+    """
+    name, table = _read(source, split, TextFormat(encoding, delimiter, quotes, columns))
+    target = _choose_label(list(table), label, {text, pair}, name) if labelled else None
+    first, second = _choose_texts(list(table), text, pair, target, name)
+    chosen = [first] + [column for column in (second, target) if column is not None]
+    if not len(table[first]):
+        raise InputError(f"{name} has no rows; there must be at least one text")
+    rows = _complete_rows({column: table[column] for column in chosen}, target, missing, name)
+    texts = [_text(table[first][row], name, row) for row in rows]
+    examples: Any = texts
+    if second is not None:
+        examples = [(one, _text(table[second][row], name, row)) for one, row in zip(texts, rows, strict=True)]
+    found = [] if target is None else [_label(table[target][row], name, row) for row in rows]
+    if labels is not None:
+        _refuse_unknown(found, rows, list(labels), name)
+    return LabelledTexts(examples, found)
+
+
+def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Columns]:
+    if isinstance(source, str | Path):
+        path = Path(source)
+        if not path.exists() and _looks_like_a_hub_name(str(source)):
+            return _read(load_hub(str(source), split=split), split, form)
+        if not path.is_file():
+            what = "is a folder, not a file" if path.is_dir() else "is not there"
+            near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+            raise InputError(f"the file {source} {what}{_did_you_mean(path.name, near)}; check the path")
+        return f"the file {path.name}", read_columns(path, form)
+    if isinstance(source, Mapping) and source and all(hasattr(part, "column_names") for part in source.values()):
+        if split not in source:
+            raise InputError(f"the data set has the splits {', '.join(map(str, source))}; choose one with split=")
+        return _read(source[split], None, form)
+    if isinstance(source, Mapping):
+        table = {str(column): list(values) for column, values in source.items()}
+        if len({len(values) for values in table.values()}) > 1:
+            raise InputError("the columns of the mapping differ in length; give one value a row in each")
+        return "the table", table
+    if hasattr(source, "column_names") and hasattr(source, "__getitem__"):
+        return "the data set", {str(column): _values(source, column) for column in source.column_names}
+    if hasattr(source, "columns") and hasattr(source, "to_numpy"):
+        return "the frame", {str(column): source[column].tolist() for column in source.columns}
+    raise InputError(
+        f"texts can't be loaded from a {type(source).__name__}; give a file ({', '.join(SUFFIXES)}), a pandas frame, "
+        "or a Hugging Face data set or its name"
+    )
+
+
+def _looks_like_a_hub_name(name: str) -> bool:
+    pieces = name.split("/")
+    return len(pieces) <= 2 and all(pieces) and not name.startswith(".") and Path(name).suffix.lower() not in SUFFIXES
+
+
+def load_hub(name: str, *, split: str | None = None, config: str | None = None) -> Any:
+    """Load a data set from the Hugging Face hub by its name, through the `datasets` library."""
+    try:
+        library = importlib.import_module("datasets")
+    except ImportError as error:
+        raise MissingExtra(
+            f"there is no file {name}, and to load a Hugging Face data set of that name, the datasets library is "
+            "missing; pip install datasets, or check the path"
+        ) from error
+    try:
+        return library.load_dataset(name, config, split=split)
+    except Exception as error:
+        raise InputError(
+            f"there is no file {name}, and the data set of that name can't be loaded: {error}; check the name, "
+            "or the network"
+        ) from error
+
+
+def _choose_label(names: Sequence[str], given: str | None, taken: set[str | None], table: str) -> str:
+    if given is None:
+        return _guess(names, _LABELS, taken.union(name for name in names if name.lower() in _TEXTS), "label", table)
+    return _existing(given, names, table)
+
+
+def _choose_texts(
+    names: Sequence[str], text: str | None, pair: str | None, target: str | None, table: str
+) -> tuple[str, str | None]:
+    second = None if pair is None else _existing(pair, names, table)
+    if text is not None:
+        return _existing(text, names, table), second
+    free = {name.lower(): name for name in names if name not in {target, pair}}
+    both = [(free[one], free[other]) for one, other in _PAIRS if one in free and other in free]
+    if pair is None and len(both) == 1:
+        return both[0]
+    return _guess(names, _TEXTS, {target, pair}, "text", table), second
+
+
+def _existing(name: str, names: Sequence[str], table: str) -> str:
+    if name in names:
+        return name
+    only = names[0] if len(names) == 1 else ""
+    mark = next((mark for mark in (";", "\t", ",", "|") if mark in only), None)
+    hint = f"; if {mark!r} separates its fields, say delimiter={mark!r}" if mark else ""
+    raise InputError(
+        f"{table} has no column {name!r}{_did_you_mean(name, names)}; it has {', '.join(names) or 'none'}{hint}"
+    )
+
+
+def _guess(names: Sequence[str], usual: Sequence[str], taken: set[str | None], what: str, table: str) -> str:
+    free = [name for name in names if name not in taken]
+    found = [name for name in free if name.lower() in usual]
+    if len(found) == 1:
+        return found[0]
+    if not found and len(free) == 1 and len(names) <= 2:
+        return free[0]
+    doubt = f"{' and '.join(found)} could all be" if found else "none of the columns is surely"
+    raise InputError(f"{doubt} the {what} in {table}, which has {', '.join(names) or 'none'}; say {what}=")
+
+
+def _values(dataset: Any, column: str) -> list[Any]:
+    """Return a Hugging Face data set's column, classes by their names; -1 is its sign for none."""
+    names = getattr((getattr(dataset, "features", None) or {}).get(column), "names", None)
+    values = list(dataset[column])
+    if not names:
+        return values
+    return [value if isinstance(value, str) else names[value] if value >= 0 else None for value in values]
+
+
+def _complete_rows(table: Columns, target: str | None, missing: str, name: str) -> list[int]:
+    rows = []
+    for row in range(len(next(iter(table.values())))):
+        lacking = [
+            column
+            for column, values in table.items()
+            # An empty text is a text; an empty label is none.
+            if _is_missing(values[row]) or (column == target and isinstance(values[row], str) and not values[row])
+        ]
+        if not lacking:
+            rows.append(row)
+        elif missing == "refuse":
+            raise InputError(
+                f"row {row + 1} of {name} has no value in the column {lacking[0]!r}; fill it in, or leave such rows out "
+                'with missing="drop"'
+            )
+    if not rows:
+        raise InputError(f"{name} has no row in which nothing is missing")
+    return rows
+
+
+def _is_missing(value: Any) -> bool:
+    # pandas' NA can't be compared, and NaN is no equal of itself.
+    return value is None or type(value).__name__ in {"NAType", "NaTType"} or bool(value != value)  # noqa: PLR0124
+
+
+def _text(value: Any, name: str, row: int) -> str:
+    if not isinstance(value, str):
+        raise InputError(f"row {row + 1} of {name} has a {type(value).__name__} where its text should be: {value!r}")
+    return str(value)
+
+
+def _label(value: Any, name: str, row: int) -> Label:
+    plain = value.item() if hasattr(value, "item") else value
+    if not isinstance(plain, Label):
+        raise InputError(f"row {row + 1} of {name} has a {type(plain).__name__} as its label; use a word or a number")
+    return plain
+
+
+def _refuse_unknown(found: Sequence[Any], rows: Sequence[int], known: Sequence[Any], name: str) -> None:
+    for row, value in zip(rows, found, strict=False):
+        if value not in known:
+            raise InputError(
+                f"row {row + 1} of {name} has the unknown label {value!r}{_did_you_mean(value, known)}; "
+                f"the labels are {', '.join(map(repr, known))}"
+            )
+
+
+def _did_you_mean(name: Any, names: Iterable[Any]) -> str:
+    close = difflib.get_close_matches(str(name), [str(known) for known in names], n=1)
+    return f" (did you mean {close[0]!r}?)" if close else ""

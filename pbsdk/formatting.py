@@ -1,0 +1,105 @@
+"""How numbers, times and tables are written, wherever they are printed.
+
+A cell knows the text that people read, and the path and value of the same number in the JSON form.
+
+>>> number(1234567), number(0.12345), number(None)
+('1,234,567', '0.1235', '-')
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+__all__ = ["Cell", "Table", "duration", "limit", "milliseconds", "moment", "number", "one_line", "percent", "rate"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What a cell says, and where the JSON form says it."""
+
+    text: str
+    path: str = ""
+    value: Any = None
+
+
+@dataclass(frozen=True)
+class Table:
+    """A titled table; its first column names the rows."""
+
+    title: str
+    header: list[str]
+    rows: list[list[Cell]]
+
+    def texts(self) -> list[list[str]]:
+        """Return header and rows as plain strings."""
+        return [self.header, *([cell.text for cell in row] for row in self.rows)]
+
+
+def number(value: float | None) -> str:
+    """Write a count or an amount; '-' for none."""
+    if value is None:
+        return "-"
+    if value == int(value):
+        return f"{int(value):,}"
+    text = f"{value:,.4f}"
+    return text.removesuffix("00")
+
+
+def one_line(text: str) -> str:
+    r"""Write a prompt in one line.
+
+    >>> print(one_line("<input>\nTopic: <mask>"))
+    <input>\nTopic: <mask>
+    """
+    return text.replace("\n", "\\n").replace("\t", "\\t")
+
+
+def limit(value: float | None) -> str:
+    """Write a limit."""
+    return "no limit" if value is None else number(value)
+
+
+def percent(value: float | None) -> str:
+    """Write a share."""
+    return "-" if value is None else f"{value:.1%}"
+
+
+def milliseconds(value: float | None) -> str:
+    """Write a short time.
+
+    >>> milliseconds(0.0421), milliseconds(1500.0), milliseconds(None)
+    ('0.0421 ms', '1,500 ms', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:,.0f} ms" if value >= 100 else f"{value:.3g} ms"
+
+
+def rate(value: float | None) -> str:
+    """Write answers a second."""
+    return "-" if value is None else f"{value:,.0f}/s" if value >= 10 else f"{value:.2g}/s"
+
+
+def duration(seconds: float | None) -> str:
+    """Write a stretch of time.
+
+    >>> [duration(value) for value in (0.034, 12.3, 754.0, 9000.0, None)]
+    ['0.034 s', '12.3 s', '12.6 min', '2.5 h', '-']
+    """
+    if seconds is None:
+        return "-"
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.3g} s"
+
+
+def moment(text: str) -> str:
+    """Write a time of the JSON form for people.
+
+    >>> moment("2026-03-01T12:30:05.250000Z")
+    '2026-03-01 12:30:05 UTC'
+    """
+    return f"{datetime.fromisoformat(text).astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

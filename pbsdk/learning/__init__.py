@@ -1,0 +1,1 @@
+"""Answers in, scores out; knows no model and no ledger."""

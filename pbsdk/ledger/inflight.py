@@ -1,0 +1,305 @@
+"""The bookkeeping of queries in flight: reserved, claimed, finished, failed or given up.
+
+Every function works inside the caller's transaction and writes three things together: the list of
+queries in flight, the counters that the budget is checked against, and the events of the record.
+
+For each (scope, example, prompt) the counters keep how many sends are `held` (reserved), how many were
+`sent`, and how many of those `failed` (surely did not run). A pass is spent, or held, as long as
+`held + sent - failed` is above 0. That is why a send moves one from `held` to `sent` and changes no
+total, an unknown outcome changes nothing at all, and a failure gives the pass back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from pbsdk.backend import MaskDistribution, MaskedQuery, digest
+from pbsdk.errors import LedgerError
+from pbsdk.ledger.budget import Need, QueryBudget, Totals, scope_of
+from pbsdk.ledger.chain import Event, append
+from pbsdk.ledger.codec import WHOLE
+
+__all__ = [
+    "Ask",
+    "Claim",
+    "Owner",
+    "Result",
+    "answered",
+    "claim",
+    "fail",
+    "finish",
+    "missing",
+    "owners",
+    "reserve",
+    "settle",
+]
+
+
+class Owner(NamedTuple):
+    """Who has a query in flight: a stream of a session."""
+
+    session: str
+    stream: int
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A query, the key its answer lies under, what it is asked for, and an estimate of the tokens it reads."""
+
+    key: str
+    query: MaskedQuery
+    example: str
+    prompt: str
+    tokens: int = 0
+    token_set: str = WHOLE
+    """The name of the token set asked for."""
+
+    @classmethod
+    def of(cls, key: str, query: MaskedQuery, tokens: int = 0, token_set: str = WHOLE) -> Ask:
+        """Name the query's example and prompt by digests; a text given as `example` is never kept."""
+        example = query.example
+        if len(example) != 32 or not set(example) <= set("0123456789abcdef"):
+            example = digest(example)
+        return cls(key, query, example, digest(query.prompt), tokens, token_set)
+
+    @property
+    def scope(self) -> str:
+        """Which purse pays."""
+        return scope_of(self.query.phase)
+
+    def event(self, session: str, state: str, **more: Any) -> Event:
+        """Return an event of this query."""
+        return Event(session, state, self.key, str(self.query.phase), self.example, self.prompt, **more)
+
+
+class Claim(NamedTuple):
+    """What became of the queries that a stream wanted to send."""
+
+    mine: list[Ask]
+    """Marked as sent by this stream, which must now send them."""
+    theirs: list[Ask]
+    """Sent by another, who is still alive."""
+    known: list[Ask]
+    """Answered meanwhile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """An answer's bytes, as they will be stored, and what the record says of it."""
+
+    ask: Ask
+    data: bytes
+    answer: MaskDistribution
+    latency: int
+    mass: int
+
+
+def missing(con: sqlite3.Connection, asks: Sequence[Ask]) -> list[Ask]:
+    """Return those that nobody has answered, reserved or sent."""
+    return [ask for ask in asks if not answered(con, ask.key) and _in_flight(con, ask.key) is None]
+
+
+def answered(con: sqlite3.Connection, key: str) -> bool:
+    """Say whether there is an answer under a key."""
+    return con.execute("SELECT 1 FROM answers WHERE query = ?", (key,)).fetchone() is not None
+
+
+def _in_flight(con: sqlite3.Connection, key: str) -> tuple[str, int] | None:
+    row: tuple[str, int] | None = con.execute("SELECT state, attempt FROM inflight WHERE query = ?", (key,)).fetchone()
+    return row
+
+
+def reserve(
+    con: sqlite3.Connection,
+    owner: Owner,
+    asks: Sequence[Ask],
+    budget: QueryBudget,
+    attempts: Mapping[str, int] | None = None,
+) -> None:
+    """Check the budget, then reserve; if it refuses, nothing is written.
+
+    `attempts` says how often each was sent before, where it was.
+    """
+    if not asks:
+        return
+    groups: dict[tuple[str, str], list[str]] = {}
+    for ask in asks:
+        groups.setdefault((ask.scope, ask.example), []).append(ask.prompt)
+    needs, fresh = [], 0
+    for (scope, example), prompts in groups.items():
+        rows = con.execute(
+            "SELECT prompt, held + sent, held + sent - failed FROM passes WHERE scope = ? AND example = ?",
+            (scope, example),
+        ).fetchall()
+        paid = {prompt for prompt, _, ran in rows if ran > 0}
+        new = len(set(prompts) - paid)
+        fresh += new
+        if budget.strict:
+            needs.append(Need(scope, example, sum(tries for _, tries, _ in rows), len(prompts)))
+        else:
+            needs.append(Need(scope, example, len(paid), new))
+    passes, sends, failed, tokens = con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone()
+    estimate = sum(ask.tokens for ask in asks)
+    then = Totals(passes + fresh, sends + len(asks), failed, tokens + estimate)
+    budget.check(needs, Totals(passes, sends, failed, tokens), then)
+    con.executemany(
+        "INSERT INTO passes VALUES (?, ?, ?, 1, 0, 0) ON CONFLICT DO UPDATE SET held = held + 1",
+        [(ask.scope, ask.example, ask.prompt) for ask in asks],
+    )
+    tries = attempts or {}
+    con.execute("INSERT OR IGNORE INTO streams VALUES (?, ?)", owner)
+    con.executemany(
+        "INSERT INTO inflight VALUES (?, ?, ?, 'reserved', ?, ?, ?, ?, ?)",
+        [(a.key, *owner, a.query.phase, a.example, a.prompt, a.tokens, tries.get(a.key, 0)) for a in asks],
+    )
+    con.executemany(
+        "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: _storable(ask.query.prompt) for ask in asks}.items()
+    )
+    con.execute(
+        "UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), estimate)
+    )
+    # The parts of the key: they let anyone derive it, and `why-miss` compare it.
+    notes = [f"{ask.query.content} {ask.token_set}" for ask in asks]
+    append(
+        con,
+        [
+            ask.event(owner.session, "reserved", read=ask.tokens, note=note)
+            for ask, note in zip(asks, notes, strict=True)
+        ],
+    )
+
+
+def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
+    """Mark as sent what is only reserved, by whomever; reserve first what nobody has any more."""
+    result, lost, tries = Claim([], [], []), [], []
+    for ask in asks:
+        row = _in_flight(con, ask.key)
+        if row is None and answered(con, ask.key):
+            result.known.append(ask)
+        elif row is not None and row[0] == "sent":
+            result.theirs.append(ask)
+        else:
+            result.mine.append(ask)
+            tries.append(1 if row is None else 1 + row[1])
+            if row is None:
+                lost.append(ask)
+    reserve(con, owner, lost, budget)
+    if result.mine:
+        pairs = list(zip(result.mine, tries, strict=True))
+        con.execute("INSERT OR IGNORE INTO streams VALUES (?, ?)", owner)
+        con.executemany(
+            "UPDATE inflight SET state = 'sent', session = ?, stream = ?, attempt = ? WHERE query = ?",
+            [(*owner, attempt, ask.key) for ask, attempt in pairs],
+        )
+        con.executemany(
+            "UPDATE passes SET held = held - 1, sent = sent + 1 WHERE scope = ? AND example = ? AND prompt = ?",
+            [(ask.scope, ask.example, ask.prompt) for ask in result.mine],
+        )
+        con.execute("UPDATE totals SET held = held - ?, sent = sent + ?", (len(pairs), len(pairs)))
+        append(con, [ask.event(owner.session, "sent", attempt=attempt) for ask, attempt in pairs])
+    return result
+
+
+def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result]) -> None:
+    """Record answers that came, and list their digests."""
+    events, settled = [], 0
+    for result in results:
+        tries, estimate = _take(con, owner, result.ask.key)
+        read = result.answer.read_tokens or estimate
+        settled += read - estimate
+        events.append(
+            result.ask.event(
+                owner.session,
+                "done",
+                attempt=tries,
+                latency=result.latency,
+                read=read,
+                cut=result.answer.cut_tokens,
+                mass=result.mass,
+                answer=hashlib.sha256(result.data).hexdigest(),
+            )
+        )
+    con.execute("UPDATE totals SET tokens = tokens + ?", (settled,))
+    first = append(con, events) - len(events) + 1
+    con.executemany(
+        "INSERT INTO answers VALUES (?, ?, ?)",
+        [(event.query, event.answer, seq) for seq, event in enumerate(events, first)],
+    )
+
+
+def fail(
+    con: sqlite3.Connection, owner: Owner, failed: Sequence[tuple[Ask, bool]], *, note: str, latency: int
+) -> dict[str, int]:
+    """Record sends that brought no answer, and whether each may have run; return how often each was sent."""
+    events, attempts = [], {}
+    for ask, ran in failed:
+        tries, estimate = _take(con, owner, ask.key)
+        attempts[ask.key] = tries
+        more = {"attempt": tries, "latency": latency, "note": note}
+        if ran:
+            events.append(ask.event(owner.session, "unknown", read=estimate, **more))
+        else:
+            events.append(ask.event(owner.session, "failed", **more))
+            _give_back(con, (ask.scope, ask.example, ask.prompt), estimate, "failed = failed + 1")
+    append(con, events)
+    return attempts
+
+
+def owners(con: sqlite3.Connection) -> list[Owner]:
+    """Return everyone who has, or had, a query in flight and was not settled."""
+    return [Owner(*row) for row in con.execute("SELECT session, stream FROM streams").fetchall()]
+
+
+def settle(con: sqlite3.Connection, session: str, dead: Owner) -> None:
+    """Release what a stream that has ended reserved, and count as spent what it sent."""
+    con.execute("DELETE FROM streams WHERE session = ? AND stream = ?", dead)
+    events = []
+    for key, state, phase, example, prompt, tokens, tries in con.execute(
+        "DELETE FROM inflight WHERE session = ? AND stream = ?"
+        " RETURNING query, state, phase, example, prompt, tokens, attempt",
+        dead,
+    ).fetchall():
+        common = (key, phase, example, prompt, tries)
+        if state == "sent":
+            note = "sent, and never answered: it counts as spent"
+            events.append(Event(session, "unknown", *common, read=tokens, note=note))
+        else:
+            events.append(Event(session, "released", *common))
+            _give_back(con, (scope_of(phase), example, prompt), tokens, "held = held - 1")
+    append(con, events)
+
+
+def _take(con: sqlite3.Connection, owner: Owner, key: str) -> tuple[int, int]:
+    """Take a sent query off the list of those in flight; return its attempts and its estimate."""
+    row = con.execute(
+        "DELETE FROM inflight WHERE query = ? AND session = ? AND stream = ? AND state = 'sent'"
+        " RETURNING attempt, tokens",
+        (key, *owner),
+    ).fetchone()
+    if row is None:
+        raise LedgerError(
+            "another process took this one for dead and its queries for lost. Is the run folder on a network file "
+            "system? Locks don't work there; use a local folder"
+        )
+    return int(row[0]), int(row[1])
+
+
+def _give_back(con: sqlite3.Connection, what: tuple[str, str, str], tokens: int, change: str) -> None:
+    """Undo one reservation (`held = held - 1`) or one send (`failed = failed + 1`) in the counters."""
+    (left,) = con.execute(
+        f"UPDATE passes SET {change} WHERE scope = ? AND example = ? AND prompt = ? RETURNING held + sent - failed",  # noqa: S608 - two constants
+        what,
+    ).fetchone()
+    con.execute(
+        f"UPDATE totals SET passes = passes - ?, tokens = tokens - ?, {change}",  # noqa: S608 - two constants
+        (int(left == 0), tokens),
+    )
+
+
+def _storable(text: str) -> str:
+    """Return a text that SQLite can hold: lone surrogates are written out."""
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -1,0 +1,185 @@
+"""Reading a run folder without touching it.
+
+A `LedgerReader` opens the SQLite file read-only, so it works beside a run that is still going on,
+and needs no model. All it shows is of one moment, that at which it was opened. `counting.py` adds
+up what it reads, and `verifying.py` says whether the record holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+from pbsdk.backend import ModelIdentity
+from pbsdk.errors import LedgerCorrupted, LedgerError, LedgerMismatch
+from pbsdk.ledger.budget import QueryBudget, Totals
+from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS
+
+__all__ = ["DATABASE", "LedgerReader", "check_format", "ledger_error"]
+
+DATABASE = "cache.db"
+"""diskcache's name for its SQLite file."""
+
+
+def ledger_error(error: Exception, folder: Path) -> LedgerError:
+    """Say in one message what is wrong with a folder, and the cure."""
+    text = str(error).lower()
+    if "not a database" in text or "malformed" in text:
+        return LedgerCorrupted(f"{folder / DATABASE} is not a readable ledger ({error}); use another run folder")
+    if "full" in text or "no space" in text or "too large" in text or "disk i/o" in text:
+        return LedgerError(
+            f"the disk can't take more for the run folder {folder} ({error}); free some space and run again: "
+            "what was stored is kept"
+        )
+    if isinstance(error, NotADirectoryError | FileExistsError):
+        return LedgerError(f"{folder} is not a folder; give a run folder that is one, or doesn't exist yet")
+    if "readonly" in text or "read-only" in text or isinstance(error, PermissionError) or "unable to open" in text:
+        return LedgerError(f"the run folder {folder} can't be written ({error}); choose one that can")
+    if "locked" in text:
+        return LedgerError(f"another process has been writing to the run folder {folder} for too long; try again later")
+    if "no such table" in text or "no such column" in text:
+        return LedgerError(f"{folder} holds a {DATABASE} that is not a pbsdk ledger ({error}); use another run folder")
+    return LedgerError(f"the run folder {folder} can't be used: {error}")
+
+
+def check_format(meta: Mapping[str, str], identity: ModelIdentity, folder: Path) -> None:
+    """Raise `LedgerMismatch` if the folder was written by another model or a newer pbsdk."""
+    written = meta.get("format", "")
+    if not written.isdecimal() or "model" not in meta:
+        raise LedgerCorrupted(f"{folder} doesn't say its format or its model; use another run folder")
+    if int(written) > FORMAT:
+        raise LedgerMismatch(
+            f"{folder} was written by a newer pbsdk (format {written}; this one knows {FORMAT}); upgrade pbsdk, "
+            "or use another run folder"
+        )
+    try:
+        there = ModelIdentity.from_json(meta["model"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerCorrupted(f"{folder} doesn't say which model it belongs to; use another run folder") from error
+    if there.digest != identity.digest:
+        raise LedgerMismatch(
+            f"{folder} holds the answers of another model ({identity.differences(there)}); give this model a run "
+            "folder of its own"
+        )
+
+
+class LedgerReader:
+    """A view of a run folder that can't write. The numbers are those of the moment it was opened."""
+
+    def __init__(self, run: str | os.PathLike[str]) -> None:
+        self.folder = Path(run).expanduser()
+        path = self.folder / DATABASE
+        if not path.is_file():
+            raise LedgerError(f"{self.folder} is not a run folder: it holds no {DATABASE}")
+        address = f"file:{quote(os.path.abspath(path))}?mode=ro"  # noqa: PTH100 - resolve() would follow links
+        try:
+            try:
+                self._con = _connect(address)
+            except sqlite3.OperationalError:  # a folder that can't hold SQLite's side files: nobody writes it either
+                self._con = _connect(f"{address}&immutable=1")
+        except sqlite3.Error as error:
+            raise ledger_error(error, self.folder) from error
+
+    def close(self) -> None:
+        """Close the view."""
+        self._con.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def select(self, statement: str, *values: int | str) -> Iterator[tuple[Any, ...]]:
+        """Yield the rows of a statement; whatever SQLite has against it is the ledger's error."""
+        try:
+            for row in self._con.execute(statement, values):  # noqa: UP028 - `yield from` would close the cursor, perhaps too late
+                yield row
+        except sqlite3.Error as error:
+            raise ledger_error(error, self.folder) from error
+
+    def _all(self, statement: str) -> list[tuple[Any, ...]]:
+        return list(self.select(statement))
+
+    def tables(self) -> set[str]:
+        """Return the names of the tables."""
+        return {str(name) for (name,) in self._all("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
+    def rows(self, table: str) -> int:
+        """Return how many rows a table has."""
+        return int(self._all(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - our own names
+
+    def meta(self) -> dict[str, str]:
+        """Return what the folder says of itself: its format and its model."""
+        return {str(name): str(value) for name, value in self._all("SELECT name, value FROM meta")}
+
+    def model(self) -> ModelIdentity:
+        """Return the model whose answers the folder holds."""
+        return ModelIdentity.from_json(self.meta()["model"])
+
+    def size(self) -> int:
+        """Return how many bytes the SQLite file has."""
+        ((pages,),), ((page,),) = self._all("PRAGMA page_count"), self._all("PRAGMA page_size")
+        return int(pages) * int(page)
+
+    def head(self) -> tuple[int, str]:
+        """Return the last record's number and hash."""
+        ((seq, chain),) = self._all("SELECT records, head FROM totals")
+        return int(seq), str(chain)
+
+    def budget(self) -> QueryBudget:
+        """Return the budget of the session that opened the folder last."""
+        rows = self._all("SELECT note FROM records WHERE state = 'opened' ORDER BY seq DESC LIMIT 1")
+        return QueryBudget.from_dict(json.loads(str(rows[0][0]))["budget"]) if rows else QueryBudget()
+
+    def totals(self) -> Totals:
+        """Return what is spent or reserved over everything."""
+        (row,) = self._all("SELECT passes, held + sent, failed, tokens FROM totals")
+        return Totals(*map(int, row))
+
+    def names(self) -> dict[str, str]:
+        """Return the prompts' texts by their digests."""
+        return {str(name): str(text) for name, text in self._all("SELECT digest, text FROM names")}
+
+    def words(self) -> dict[int, str]:
+        """Return what the tokens of an open vocabulary say, as far as answers showed them."""
+        return {int(token): str(word) for token, word in self._all("SELECT token, word FROM words")}
+
+    def export(self, path: str | os.PathLike[str]) -> None:
+        """Write a line about the ledger, then each record, as JSON lines."""
+        seq, chain = self.head()
+        fields = [*FIELDS, "chain"]
+        top = {
+            "format": FORMAT,
+            "records": seq,
+            "head": chain,
+            "genesis": GENESIS,
+            "fields": fields,
+            "model": self.meta()["model"],
+            "prompts": self.names(),
+        }
+        with Path(path).open("w", encoding="utf-8") as file:
+            file.write(json.dumps(top) + "\n")
+            file.writelines(
+                json.dumps(dict(zip(fields, row, strict=True))) + "\n"
+                for row in self.select("SELECT * FROM records ORDER BY seq")
+            )
+
+
+def _connect(address: str) -> sqlite3.Connection:
+    con = sqlite3.connect(address, uri=True, timeout=60, isolation_level=None)
+    try:
+        con.execute("BEGIN")
+        con.execute("SELECT count(*) FROM sqlite_master").fetchone()  # takes the snapshot
+    except BaseException:
+        con.close()
+        raise
+    return con

@@ -1,0 +1,192 @@
+"""Counting a run folder: sums over its records, without holding them in memory.
+
+Everything the report says comes from here. The records are first folded into *cells*, one for each
+(phase, example, prompt), in a temporary table; phases, prompts and distributions are sums
+over cells. Times are counted apart: a batch of queries shares one latency, and a phase was at work
+while at least one of its batches was at the model, however many processes asked side by side.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from pbsdk.ledger.reader import LedgerReader
+
+__all__ = ["Buckets", "Counter", "Times"]
+
+Row = dict[str, int]
+Spread = dict[int, int]
+"""How many examples had how many passes."""
+
+_CELLS = """CREATE TEMP TABLE IF NOT EXISTS cells AS
+    SELECT phase, example, prompt, sum(state = 'sent') attempts, sum(state = 'hit') hits, sum(state = 'failed') failed,
+        sum(state = 'unknown') unknown, sum(state = 'done') answers, sum(read * (state = 'done')) read,
+        sum(read * (state = 'unknown')) guessed, sum(cut > 0) cut, sum(mass * (state = 'done')) mass,
+        sum(mass > 0 AND state = 'done') showing
+    FROM records WHERE phase <> '' GROUP BY phase, example, prompt"""
+
+_SUMS = ("attempts", "hits", "failed", "unknown", "answers", "read", "guessed", "cut", "mass", "showing")
+_STATES = ("done", "hit", "failed", "unknown")
+
+
+@dataclass(frozen=True)
+class Times:
+    """When a phase's batches were at the model, and how long each answer took."""
+
+    latencies: npt.NDArray[np.int64]
+    """Microseconds for each answer, ascending."""
+    busy: int
+    """Microseconds in which at least one batch was out."""
+
+    def percentile(self, share: float) -> float | None:
+        """Return the latency, in microseconds, that a share of the answers didn't exceed."""
+        if not len(self.latencies):
+            return None
+        return float(self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))])
+
+
+@dataclass
+class Buckets:
+    """Records by time: equal stretches from the first record to the last."""
+
+    first: int
+    width: int
+    """Microseconds of each stretch."""
+    counts: list[Row] = field(default_factory=list)
+
+
+class Counter:
+    """Sums over a run folder's records."""
+
+    def __init__(self, reader: LedgerReader) -> None:
+        self._reader = reader
+        for _ in reader.select(_CELLS):
+            pass
+
+    def phases(self) -> dict[str, Row]:
+        """Return what each phase's records add up to."""
+        return self._sums("phase", "prompt")
+
+    def prompts(self) -> dict[str, Row]:
+        """Return what each prompt's records add up to, by the prompt's digest."""
+        return self._sums("prompt", "phase")
+
+    def _sums(self, one: str, other: str) -> dict[str, Row]:
+        names = ("examples", f"{other}s", "passes", *_SUMS)
+        sums = ", ".join(f"sum({name})" for name in _SUMS)
+        rows = self._reader.select(
+            f"SELECT {one}, count(DISTINCT example), count(DISTINCT {other}), sum(attempts > failed), {sums}"  # noqa: S608 - our own names
+            f" FROM cells GROUP BY {one}"
+        )
+        return {str(name): dict(zip(names, map(int, numbers), strict=True)) for name, *numbers in rows}
+
+    def spreads(self) -> dict[str, Spread]:
+        """Return for each phase how many of its examples had how many passes; those with none are left out."""
+        return self._spread(
+            "SELECT phase, n, count(*) FROM (SELECT phase, sum(attempts > failed) n FROM cells GROUP BY phase, example)"
+            " WHERE n > 0 GROUP BY phase, n"
+        )
+
+    def purses(self, *, strict: bool) -> dict[str, Spread]:
+        """Return for each purse how many examples have used how much of it, in the budget's unit."""
+        unit = "held + sent" if strict else "(held + sent - failed > 0)"
+        return self._spread(
+            "SELECT scope, n, count(*) FROM"  # noqa: S608 - two constants
+            f" (SELECT scope, sum({unit}) n FROM passes GROUP BY scope, example) WHERE n > 0 GROUP BY scope, n"
+        )
+
+    def _spread(self, statement: str) -> dict[str, Spread]:
+        spreads: dict[str, Spread] = {}
+        for name, passes, examples in self._reader.select(statement):
+            spreads.setdefault(str(name), {})[int(passes)] = int(examples)
+        return spreads
+
+    def requests(self) -> int:
+        """Return how often the backend was called: all of a batch are sent at one moment."""
+        ((count,),) = self._reader.select(
+            "SELECT count(*) FROM (SELECT DISTINCT session, time FROM records WHERE state = 'sent')"
+        )
+        return int(count)
+
+    def in_flight(self) -> Row:
+        """Return how many queries are reserved and sent at this moment."""
+        return {
+            str(state): int(n) for state, n in self._reader.select("SELECT state, count(*) FROM inflight GROUP BY 1")
+        }
+
+    def times(self) -> dict[str, Times]:
+        """Return each phase's latencies and its time at the model; under '' those of all phases together."""
+        ends, spans, answers = _Columns(), _Columns(), _Columns()
+        for phase, state, moment, latency in self._reader.select(
+            "SELECT phase, state, time, latency FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown')"
+        ):
+            ends.add(phase, moment)
+            spans.add(phase, latency)
+            if state == "done":
+                answers.add(phase, latency)
+        times = {phase: Times(np.sort(answers[phase]), _union(ends[phase], spans[phase])) for phase in ends.names()}
+        return {**times, "": Times(np.sort(answers.all()), _union(ends.all(), spans.all()))}
+
+    def asking(self) -> dict[tuple[str, str], float]:
+        """Return the seconds that each (example, prompt digest) was at the model: its share of its batches."""
+        return {
+            (str(example), str(prompt)): float(share) / 1e6
+            for example, prompt, share in self._reader.select(
+                "SELECT example, prompt, sum(share) FROM (SELECT example, prompt, latency * 1.0 / count(*) OVER"
+                " (PARTITION BY session, time) share FROM records WHERE state = 'done' AND phase <> '') GROUP BY 1, 2"
+            )
+        }
+
+    def timeline(self, most: int) -> Buckets:
+        """Return answers, hits, failures and unknown outcomes over time, in at most so many stretches."""
+        ((first, last),) = self._reader.select("SELECT coalesce(min(time), 0), coalesce(max(time), 0) FROM records")
+        width = max(1, -(-(int(last) - int(first) + 1) // most))
+        counts = [dict.fromkeys(_STATES, 0) for _ in range((int(last) - int(first)) // width + 1)]
+        for bucket, state, n in self._reader.select(
+            "SELECT (time - ?) / ?, state, count(*) FROM records WHERE state IN ('done', 'hit', 'failed', 'unknown')"
+            " GROUP BY 1, 2",
+            int(first),
+            width,
+        ):
+            counts[int(bucket)][str(state)] = int(n)
+        return Buckets(int(first), width, counts)
+
+
+class _Columns:
+    """Lists of numbers by name, eight bytes each."""
+
+    def __init__(self) -> None:
+        self._columns: dict[str, array[int]] = {}
+
+    def add(self, name: str, value: Any) -> None:
+        self._columns.setdefault(name, array("q")).append(value)
+
+    def names(self) -> list[str]:
+        return list(self._columns)
+
+    def __getitem__(self, name: str) -> npt.NDArray[np.int64]:
+        return np.array(self._columns.get(name, array("q")), dtype=np.int64)
+
+    def all(self) -> npt.NDArray[np.int64]:
+        """Return the columns one after the other."""
+        return np.concatenate([np.empty(0, np.int64), *(self[name] for name in self._columns)])
+
+
+def _union(ends: npt.NDArray[np.int64], spans: npt.NDArray[np.int64]) -> int:
+    """Return the length of the union of stretches that end at `ends` and are `spans` long.
+
+    >>> _union(np.array([10, 12, 30]), np.array([10, 5, 4]))
+    16
+    """
+    if not len(ends):
+        return 0
+    order = np.argsort(ends - spans, kind="stable")
+    starts, stops = (ends - spans)[order], ends[order]
+    reached = np.maximum.accumulate(stops)
+    begins = np.concatenate([starts[:1], np.maximum(starts[1:], reached[:-1])])
+    return int(np.maximum(0, stops - begins).sum())

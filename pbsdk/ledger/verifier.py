@@ -1,0 +1,203 @@
+"""Verifying a run folder: everything that it says of itself, derived again.
+
+`verify_run` walks the records once, in order. Each must have the next number, the hash that follows
+from the one before it, a state that its query can be in, and the key that its parts give; an
+answer must fit the digest that its record carries. Then the lists and counters that repeat
+the records are counted anew. The first record that doesn't fit is named.
+
+What this can't find is a folder rewritten as a whole, hashes and all. A certificate that was kept
+elsewhere does: see `certificate.py`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pbsdk.backend import digest
+from pbsdk.errors import LedgerCorrupted
+from pbsdk.ledger.chain import FIELDS, GENESIS, link
+from pbsdk.ledger.codec import query_key, set_digest, unpack_tokens
+from pbsdk.ledger.reader import LedgerReader
+
+__all__ = ["Verification", "verify_run"]
+
+_AFTER = {
+    "reserved": {""},
+    "sent": {"reserved"},
+    "released": {"reserved"},
+    "done": {"sent"},
+    "failed": {"sent"},
+    "unknown": {"sent"},
+}
+"""Which state a query must be in for a record of another; a query that is not in flight has none."""
+
+_SET_IN_HEADER = slice(20, 36)
+"""Where an answer names its token set."""
+
+
+@dataclass(frozen=True)
+class Verification:
+    """A ledger whose every record fits: how many there are, and the hash that stands for them."""
+
+    run: str
+    records: int
+    answers: int
+    head: str
+
+    def __str__(self) -> str:
+        return f"{self.run}: all {self.records:,} records and {self.answers:,} answers fit; head {self.head}"
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the findings as plain values."""
+        return asdict(self)
+
+
+def verify_run(run: str | os.PathLike[str]) -> Verification:
+    """Derive everything in a run folder again from its records.
+
+    Raises:
+        LedgerCorrupted: naming the first record that doesn't fit.
+    """
+    with LedgerReader(run) as reader:
+        return _Verifier(reader).run()
+
+
+class _Verifier:
+    def __init__(self, reader: LedgerReader) -> None:
+        self._reader = reader
+        self._model = reader.model().digest
+        self._in_flight: dict[str, str] = {}
+        self._sets = {
+            name.removeprefix("tokens:")
+            for (name,) in reader.select("SELECT key FROM Cache WHERE raw = 1 AND typeof(key) = 'text'")
+            if name.startswith("tokens:")
+        }
+
+    def run(self) -> Verification:
+        self._records()
+        self._answers()
+        self._names()
+        self._counters()
+        records, head = self._reader.head()
+        return Verification(str(self._reader.folder), records, self._reader.rows("answers"), head)
+
+    def _broken(self, what: str) -> LedgerCorrupted:
+        return LedgerCorrupted(f"{self._reader.folder}: {what}")
+
+    def _records(self) -> None:
+        """Check numbers, hashes, the order of states, keys; each answer where its record stands."""
+        chain, last = GENESIS, 0
+        rows = self._reader.select(
+            "SELECT r.*, c.raw, c.mode, c.filename, c.value FROM records r"
+            " LEFT JOIN Cache c ON r.state = 'done' AND c.key = r.query ORDER BY r.seq"
+        )
+        size = len(FIELDS)
+        for row in rows:
+            seq = row[0]
+            if seq != last + 1:
+                raise self._broken(f"record {last + 1} is missing: record {seq} follows {last}")
+            chain = link(chain, row[:size])
+            if chain != row[size]:
+                raise self._broken(f"record {seq} was changed, or one before it: it doesn't fit its hash")
+            self._state(seq, row)
+            if row[4] == "done":
+                self._answer(seq, row[13], row[size + 1 :])
+            last = seq
+        if (last, chain) != self._reader.head():
+            raise self._broken(f"record {last + 1} is missing: the record was cut off after {last}")
+
+    def _state(self, seq: int, row: tuple[Any, ...]) -> None:
+        """Check that a query can come into this state, and that its key is what its parts give."""
+        query, state, note = row[3], row[4], row[14]
+        if state == "opened":
+            if json.loads(note)["model"] != self._reader.meta()["model"]:
+                raise self._broken(f"record {seq}: the folder names another model than the one that was asked")
+            return
+        if state == "hit":
+            return
+        before = self._in_flight.pop(query, "")
+        if state not in _AFTER or before not in _AFTER[state]:
+            raise self._broken(f"record {seq}: a query can't be {state} when it is {before or 'not in flight'}")
+        if state in {"reserved", "sent"}:
+            self._in_flight[query] = state
+        if state == "reserved":
+            content, _, tokens = note.partition(" ")
+            if query_key(self._model, content, tokens) != query:
+                raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
+
+    def _answer(self, seq: int, expected: str, stored: tuple[Any, ...]) -> None:
+        raw, mode, filename, value = stored
+        if (raw, mode, filename) != (1, 1, None) or type(value) is not bytes:
+            raise self._broken(f"record {seq}: its answer is missing or was not written by pbsdk")
+        if hashlib.sha256(value).hexdigest() != expected:
+            raise self._broken(f"record {seq}: its answer was changed: it doesn't fit its digest")
+        name = value[_SET_IN_HEADER]
+        if name.strip(b"\0") and name.hex() not in self._sets:
+            raise self._broken(f"record {seq}: the token set {name.hex()} of its answer is missing")
+
+    def _answers(self) -> None:
+        """Check that answers, their index and the records name each other, and hits what was stored."""
+        done = "SELECT query, answer, seq FROM records WHERE state = 'done'"
+        listed = "SELECT query, digest, seq FROM answers"
+        for one, two in ((done, listed), (listed, done)):
+            for row in self._reader.select(f"{one} EXCEPT {two} ORDER BY 3 LIMIT 1"):
+                raise self._broken(f"record {row[2]}: the list of answers doesn't fit it")
+        for row in self._reader.select(
+            "SELECT r.seq FROM records r LEFT JOIN answers a ON a.query = r.query"
+            " WHERE r.state = 'hit' AND (a.digest IS NULL OR a.digest <> r.answer OR a.seq > r.seq) ORDER BY r.seq LIMIT 1"
+        ):
+            raise self._broken(f"record {row[0]}: a hit on an answer that isn't there")
+        for key, raw, value in self._reader.select(
+            "SELECT c.key, c.raw, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
+        ):
+            name = key.removeprefix("tokens:") if type(key) is str else ""
+            if raw != 1 or type(value) is not bytes or not len(value) or len(value) % 8:
+                raise self._broken("it holds an answer that no record knows")
+            if set_digest(unpack_tokens(value)) != name:
+                raise self._broken(f"the token set {name} was changed, or no record knows it")
+
+    def _names(self) -> None:
+        """Check that every prompt has its text, and the text its digest."""
+        names = self._reader.names()
+        for name, text in names.items():
+            if digest(text) != name and "\\ud" not in text:  # a lone surrogate is written out, and so has no digest
+                raise self._broken(f"the text of prompt {name} was changed: it doesn't fit its digest")
+        for seq, prompt in self._reader.select(
+            "SELECT min(seq), prompt FROM records WHERE state = 'reserved' GROUP BY prompt ORDER BY 1"
+        ):
+            if prompt not in names:
+                raise self._broken(f"record {seq}: the text of its prompt is missing")
+
+    def _counters(self) -> None:
+        """Count by the records what the budget counts by its counters."""
+        scope = "CASE WHEN phase IN ('train', 'validate', 'refine') THEN 'fit' ELSE phase END"
+        counted = (
+            f"SELECT {scope} scope, example, prompt,"  # noqa: S608 - constants only
+            " sum(state = 'reserved') - sum(state IN ('sent', 'released')) held, sum(state = 'sent') sent,"
+            " sum(state = 'failed') failed FROM records WHERE state IN ('reserved', 'sent', 'released', 'failed')"
+            " GROUP BY 1, 2, 3"
+        )
+        kept = "SELECT scope, example, prompt, held, sent, failed FROM passes"
+        for one, two in ((counted, kept), (kept, counted)):
+            for row in self._reader.select(f"SELECT * FROM ({one}) EXCEPT SELECT * FROM ({two}) LIMIT 1"):  # noqa: S608 - constants only
+                raise self._broken(f"the counters of example {row[1]} under prompt {row[2]} don't fit the records")
+        (here,) = self._reader.select(
+            "SELECT coalesce(sum(held + sent - failed > 0), 0), coalesce(sum(held), 0), coalesce(sum(sent), 0),"
+            " coalesce(sum(failed), 0) FROM passes"
+        )
+        ((tokens,),) = self._reader.select(
+            "SELECT (SELECT coalesce(sum(read), 0) FROM records WHERE state IN ('done', 'unknown'))"
+            " + (SELECT coalesce(sum(tokens), 0) FROM inflight)"
+        )
+        kept_totals = list(self._reader.select("SELECT passes, held, sent, failed, tokens FROM totals"))
+        if kept_totals != [(*here, tokens)]:
+            raise self._broken("the totals don't fit the records")
+        listed = dict(self._reader.select("SELECT query, state FROM inflight"))
+        if listed != self._in_flight:
+            odd = min(key for key in listed | self._in_flight if listed.get(key) != self._in_flight.get(key))
+            rows = self._reader.select("SELECT coalesce(max(seq), 0) FROM records WHERE query = ?", odd)
+            raise self._broken(f"record {next(rows)[0]}: the list of queries in flight doesn't fit it")

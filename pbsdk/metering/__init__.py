@@ -1,0 +1,1 @@
+"""The backend around a backend, and its rehearsal."""

@@ -1,0 +1,266 @@
+"""The plan: what a fit and a prediction will cost, before the first query.
+
+A plan isn't a formula beside the meter; it is the meter's own work, rehearsed. The estimator says which
+queries it would ask, the meter says which of them the ledger knows, and the ledger reserves the rest
+against the budget in a transaction that is then undone. That is why a plan and the run agree to the pass.
+
+Passes, attempts, requests and bytes are exact for a backend that answers as it promises. Tokens are what
+the backend counts, exactly or by a guess. Time needs a measured rate: that of the same run folder, or of
+another that is named. Before `fit` nobody knows which prompts the ensemble will use: a prediction is
+then planned with all of them, and said to be at most that.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict
+
+from pbsdk.audit.text import aligned
+from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Tokens
+from pbsdk.errors import BudgetExceeded, InputError
+from pbsdk.formatting import Cell, Table, duration, number
+from pbsdk.ledger import inflight
+from pbsdk.ledger.budget import QueryBudget, Totals
+from pbsdk.ledger.codec import set_digest
+from pbsdk.ledger.inflight import Ask, Owner
+from pbsdk.ledger.reader import LedgerReader
+from pbsdk.ledger.sums import Counter
+from pbsdk.metering.meter import MeteredBackend
+
+if TYPE_CHECKING:
+    from pbsdk.classifier import PromptBoostingClassifier
+
+__all__ = ["Plan", "Step", "StepPlan", "plan_classifier", "plan_steps"]
+
+_HEADER = 36
+"""Bytes of an answer before its codes."""
+_NOBODY = Owner("rehearsal", 0)
+
+
+@dataclass(frozen=True)
+class Step:
+    """One call of the meter: queries, the tokens they are asked for, and whether that is certain."""
+
+    name: str
+    queries: Sequence[MaskedQuery]
+    tokens: Tokens | None = None
+    exact: bool = True
+
+
+class StepPlan(BaseModel):
+    """What one step will take."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str
+    exact: bool
+    """False: it will be at most this."""
+    queries: int
+    recalled: int
+    """Queries whose answer the ledger already holds."""
+    repeated: int
+    """Queries that repeat another of the plan, or that another process is asking."""
+    passes: int
+    attempts: int
+    """Queries sent; with most providers a request each."""
+    requests: int
+    """Calls of the backend, each with a batch of queries."""
+    tokens: int
+    bytes_sent: int
+    """The texts as rendered, without what a protocol wraps around them."""
+    bytes_stored: int
+    """What the answers will take in the run folder."""
+    seconds: float | None
+    """None: no rate is known yet."""
+    money: float | None
+    """None: no price is known."""
+    allowed: bool
+    reason: str
+    """What the budget has against it."""
+
+
+class Plan(BaseModel):
+    """What some steps will take, one after the other, and whether the budget allows them."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str
+    model: str
+    budget: str
+    steps: list[StepPlan]
+    allowed: bool
+    verdict: str
+
+    def total(self, name: str) -> float:
+        """Return the sum of a field over all steps, such as `passes`; what is None counts as 0."""
+        return sum(getattr(step, name) or 0 for step in self.steps)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the plan as plain values."""
+        return self.model_dump(mode="json")
+
+    def __str__(self) -> str:
+        rows = [
+            ("queries", "queries", number),
+            ("already in the ledger", "recalled", number),
+            ("repeated", "repeated", number),
+            ("passes", "passes", number),
+            ("attempts (queries sent)", "attempts", number),
+            ("requests (batches)", "requests", number),
+            ("tokens", "tokens", number),
+            ("bytes sent", "bytes_sent", number),
+            ("bytes stored", "bytes_stored", number),
+            ("time", "seconds", duration),
+            ("money", "money", number),
+        ]
+        table = Table(
+            "Plan",
+            ["", *(step.name if step.exact else f"{step.name}, at most" for step in self.steps), "all"],
+            [
+                [
+                    Cell(label),
+                    *(Cell(write(getattr(step, path))) for step in self.steps),
+                    Cell(write(self._sum(path))),
+                ]
+                for label, path, write in rows
+            ],
+        )
+        lines = [f"{self.model} in {self.run}", f"budget: {self.budget}", "", *aligned(table), ""]
+        if self._sum("seconds") is None:
+            lines.append("No rate is known yet, and so no time: name a run folder of the same model that was measured.")
+        return "\n".join([*lines, self.verdict])
+
+    def _sum(self, name: str) -> float | None:
+        values = [getattr(step, name) for step in self.steps]
+        return None if not values or None in values else sum(values)
+
+
+def plan_classifier(
+    classifier: PromptBoostingClassifier,
+    fit: tuple[Any, Any] | None = None,
+    *,
+    validation: tuple[Any, Any] | None = None,
+    predict: Any = None,
+    like: str | os.PathLike[str] | None = None,
+) -> Plan:
+    """Plan `classifier.fit(*fit, validation=...)` and then `classifier.predict(predict)`; nothing is sent.
+
+    `like` names a run folder whose rate stands in where this run has none yet.
+    """
+    steps = []
+    if fit is not None:
+        steps.append(Step("fit", classifier.fit_queries(*fit, validation=validation)))
+    if predict is not None:
+        known = fit is None and hasattr(classifier, "ensemble_")
+        queries, tokens = classifier.predict_queries(predict, fitted=known)
+        steps.append(Step("predict", queries, tokens, exact=known))
+    if not steps:
+        raise InputError("give texts and labels to fit, or texts to predict, or both")
+    return plan_steps(classifier.backend, steps, like=like)
+
+
+def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | os.PathLike[str] | None = None) -> Plan:
+    """Plan calls of a metered backend, one after the other; nothing is sent and nothing is kept."""
+    if not isinstance(backend, MeteredBackend):
+        raise InputError("only a metered backend knows its budget and its ledger; use pbsdk.connect()")
+    rate = _rate(backend.ledger.folder) or (_rate(like) if like is not None else None)
+    planned: list[StepPlan] = []
+    promised: set[str] = set()
+    due = backend.canaries_due
+    with backend.ledger.rehearsal() as con:
+        for step in steps:
+            asks, known = backend.resolve(step.queries, step.tokens, promised)
+            recalled = sum(ask.key in known and ask.key not in promised for ask in asks)
+            # Of those that share a key, the first is charged.
+            unknown = {ask.key: ask for ask in reversed(asks) if ask.key not in known}
+            new = inflight.missing(con, list(unknown.values()))
+            if new and due:
+                due = False
+                planned.append(_rehearsed(backend, con, Step("canaries", ()), backend.canary_asks(), rate))
+            part = _rehearsed(backend, con, step, new, rate)
+            repeated = len(asks) - recalled - len(new)
+            planned.append(part.model_copy(update={"queries": len(asks), "recalled": recalled, "repeated": repeated}))
+            promised.update(ask.key for ask in new)
+    refused = [step for step in planned if not step.allowed]
+    verdict = (
+        "; ".join(f"the budget doesn't allow to {step.name}: {step.reason}" for step in refused)
+        or f"the budget allows it: {number(sum(step.passes for step in planned))} passes"
+    )
+    return Plan(
+        run=str(backend.ledger.folder),
+        model=backend.identity.name,
+        budget=backend.budget.describe(),
+        steps=planned,
+        allowed=not refused,
+        verdict=verdict,
+    )
+
+
+def _rehearsed(
+    backend: MeteredBackend, con: sqlite3.Connection, step: Step, new: list[Ask], rate: float | None
+) -> StepPlan:
+    budget, reason = backend.budget, ""
+    before = _totals(con)
+    try:
+        inflight.reserve(con, _NOBODY, new, budget)
+    except BudgetExceeded as error:
+        reason = str(error)
+        inflight.reserve(con, _NOBODY, new, _without_limits(budget))
+    after = _totals(con)
+    batch = backend.abilities.batch_size
+    return StepPlan(
+        name=step.name,
+        exact=step.exact,
+        queries=len(new),
+        recalled=0,
+        repeated=0,
+        passes=budget.counted(after) - budget.counted(before),
+        attempts=after.sends - before.sends,
+        requests=-(-len(new) // batch),
+        tokens=sum(backend.count_tokens(ask.query) for ask in new),
+        bytes_sent=sum(len(ask.query.text(backend.mask_token).encode("utf-8", "replace")) for ask in new),
+        bytes_stored=len(new) * _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
+        + _set_bytes(con, step.tokens, new),
+        seconds=None if rate is None else len(new) / rate,
+        money=budget.cost(after) - budget.cost(before) if budget.priced else None,
+        allowed=not reason,
+        reason=reason,
+    )
+
+
+def _totals(con: sqlite3.Connection) -> Totals:
+    return Totals(*con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone())
+
+
+def _without_limits(budget: QueryBudget) -> QueryBudget:
+    return replace(budget, passes=None, predict=None, total=None, attempts=None, tokens=None, money=None)
+
+
+def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) -> int:
+    """Return what an answer takes; what a top-k backend shows of chosen tokens is at most this."""
+    if abilities.whole:
+        return _HEADER + 2 * (vocabulary if tokens is None else len(tokens))
+    shown = abilities.top or 0
+    if tokens is None:
+        return _HEADER + 10 * shown
+    return _HEADER + -(-len(tokens) // 8) + 2 * min(shown, len(tokens))
+
+
+def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -> int:
+    """Return what the token set takes, which is stored once."""
+    if tokens is None or not new:
+        return 0
+    stored = con.execute("SELECT 1 FROM sets WHERE digest = ?", (set_digest(tokens),)).fetchone()
+    return 0 if stored else 8 * len(tokens)
+
+
+def _rate(run: str | os.PathLike[str]) -> float | None:
+    """Return the answers a second that a run had while its model was at work."""
+    with LedgerReader(run) as reader:
+        times = Counter(reader).times()[""]
+    return len(times.latencies) / times.busy * 1e6 if times.busy and len(times.latencies) else None

@@ -1,0 +1,1 @@
+"""Prompts written and chosen."""

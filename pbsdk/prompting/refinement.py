@@ -1,0 +1,344 @@
+"""Refinement: from many prompts to the few that serve these texts best.
+
+A prompt is scored by one weak learner: its best verbalizer on the unweighted training set, by its
+accuracy on validation. The paper's way asks every example under every prompt, which is 100 passes an
+example for 100 prompts. Successive halving looks at all prompts on a few examples, at the better half
+on twice as many, and so on; only the last few prompts see every example. Both are one procedure, a
+ladder of rungs, and the paper's ladder has one.
+
+>>> labels = ["a"] * 16 + ["b"] * 16
+>>> print(passes_needed(100, labels, labels))
+paper: 6400 passes, 100 an example; at most 100 for one
+>>> print(passes_needed(100, labels, labels, method="halving"))
+halving: 2016 passes, 31.5 an example; at most 100 for one
+
+Before anything is sent, a metered backend's budget is asked for the whole ladder, since half a
+refinement is money for nothing. Later rungs are rehearsed with as many prompts as will be left. Training
+with the chosen prompts then needs no pass more: the last rung has asked for all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice, pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from pbsdk.backend import MaskedLMBackend, MaskedQuery, ModelIdentity, Phase
+from pbsdk.errors import BudgetExceeded, InputError
+from pbsdk.learning.boosting import one_per_prompt
+from pbsdk.learning.matrix import collect
+from pbsdk.metering.meter import MeteredBackend
+from pbsdk.metering.plan import Step, plan_steps
+from pbsdk.progress import progress_bar
+from pbsdk.queries.examples import Example, read_examples, read_labels
+from pbsdk.queries.templates import (
+    PromptPool,
+    Provenance,
+    Refinement,
+    Style,
+    Template,
+    escape_markers,
+    fit_templates,
+    load_pool,
+    read_pool,
+    refuse_markers,
+)
+from pbsdk.version import __version__
+
+__all__ = ["METHODS", "Passes", "PromptScore", "Refined", "Rung", "passes_needed", "refine"]
+
+Method = Literal["paper", "halving"]
+METHODS: tuple[Method, ...] = ("paper", "halving")
+"""The ways to refine, the dearest first."""
+Rows = npt.NDArray[np.intp]
+
+_LEAST = 2
+"""How many examples of a class the first rung has at least."""
+
+
+@dataclass(frozen=True)
+class Rung:
+    """A step of the ladder: so many prompts on so many examples, those of the rungs before included."""
+
+    prompts: int
+    train: int
+    validation: int
+
+
+@dataclass(frozen=True)
+class Passes:
+    """What a refinement needs; exact if no two texts are the same, else at most that."""
+
+    method: str
+    rungs: tuple[Rung, ...]
+
+    @property
+    def total(self) -> int:
+        """Passes in all: each rung asks its prompts for the examples that are new to it."""
+        new = [rung.train + rung.validation for rung in self.rungs]
+        added = [new[0], *(later - former for former, later in pairwise(new))]
+        return sum(rung.prompts * count for rung, count in zip(self.rungs, added, strict=True))
+
+    @property
+    def most(self) -> int:
+        """Passes that one example has at most, which a budget must allow."""
+        return self.rungs[0].prompts
+
+    @property
+    def per_example(self) -> float:
+        """Passes an example on average."""
+        return self.total / (self.rungs[-1].train + self.rungs[-1].validation)
+
+    def __str__(self) -> str:
+        return f"{self.method}: {self.total} passes, {self.per_example:g} an example; at most {self.most} for one"
+
+
+@dataclass(frozen=True)
+class PromptScore:
+    """How one prompt did when it was last looked at."""
+
+    prompt: str
+    validation_accuracy: float
+    train_accuracy: float
+    rung: int
+    """The rung, counted from 1, at which it was last looked at."""
+
+
+@dataclass(frozen=True)
+class Refined:
+    """The chosen prompts as a pool for `prompts=`, and how all of them did, the best first."""
+
+    pool: PromptPool
+    scores: tuple[PromptScore, ...]
+    needed: Passes
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Examples, their classes, and which of them each rung has."""
+
+    examples: list[Example]
+    labels: npt.NDArray[np.intp]
+    ladder: list[Rows]
+
+
+def passes_needed(
+    n_prompts: int, train_labels: Any, validation_labels: Any, *, keep: int = 10, method: Method = "paper"
+) -> Passes:
+    """Say what a refinement needs, before anything is sent."""
+    train, validation = np.asarray(train_labels), np.asarray(validation_labels)
+    sizes = _sizes(n_prompts, keep, method)
+    ladders = (_ladder(labels, len(sizes), 0) for labels in (train, validation))
+    return Passes(
+        method, tuple(Rung(size, len(one), len(other)) for size, one, other in zip(sizes, *ladders, strict=True))
+    )
+
+
+def refine(
+    backend: MaskedLMBackend,
+    prompts: Any,
+    train: tuple[Any, Any],
+    validation: tuple[Any, Any],
+    *,
+    keep: int = 10,
+    method: Method = "paper",
+    m: int | None = None,
+    seed: int = 0,
+    style: Style = "plain",
+    markers: Literal["refuse", "escape"] = "refuse",
+    progress: bool | None = None,
+) -> Refined:
+    """Choose the `keep` best of a pool's prompts.
+
+    Args:
+        backend: the model, from `pbsdk.connect(...)`; one without a meter is asked anew at each rung.
+        prompts: a list of prompts, the name of a pool, a pool, or its file.
+        train: (texts, labels) that the weak learners are trained on.
+        validation: (texts, labels) that choose; the pool remembers them.
+        keep: how many prompts to keep.
+        method: "paper" asks all prompts for all examples, "halving" a fraction of that.
+        m: how many candidate words a class has.
+        seed: what draws the examples of halving's first rungs.
+        style: how texts and prompts are joined.
+        markers: what to do with texts that contain a mask.
+        progress: show progress bars; None: in a terminal or notebook.
+
+    Equal prompts are ranked by their accuracy on training, then by their place in the pool.
+    """
+    sets = [_read(backend, *given, markers, name) for given, name in ((train, "train"), (validation, "validation"))]
+    classes = np.unique(sets[0][1])
+    if len(classes) < 2:
+        raise InputError("training needs two classes or more to choose prompts by")
+    if not np.isin(sets[1][1], classes).all():
+        raise InputError("the validation set has labels that the training set lacks")
+    source = load_pool(prompts) if isinstance(prompts, str | Path) else prompts
+    pairs = sets[0][0][0].pair is not None
+    templates = fit_templates(read_pool(source, backend.abilities), backend.abilities, pairs=pairs)
+    needed = passes_needed(len(templates), sets[0][1], sets[1][1], keep=keep, method=method)
+    parts = [
+        _Part(examples, np.searchsorted(classes, labels), _ladder(labels, len(needed.rungs), seed + at))
+        for at, (examples, labels) in enumerate(sets)
+    ]
+    ladder = _Ladder(backend, parts, needed, n_classes=len(classes), m=m, style=style, progress=progress)
+    alive = templates
+    ranked: list[PromptScore] = []
+    for rung in range(len(needed.rungs)):
+        alive = alive[: needed.rungs[rung].prompts]
+        ladder.afford(rung, alive)
+        found = ladder.scores(rung, alive)
+        order = sorted(
+            alive, key=lambda t: (-found[t].validation_accuracy, -found[t].train_accuracy, templates.index(t))
+        )
+        ranked[: len(order)] = [found[template] for template in order]
+        alive = order
+    pool = _pool(backend, source, ranked[:keep], needed, seed=seed, chosen_by=[example.id for example in sets[1][0]])
+    return Refined(pool, tuple(ranked), needed)
+
+
+class _Ladder:
+    """The rungs of one refinement, and the model they ask."""
+
+    def __init__(
+        self,
+        backend: MaskedLMBackend,
+        parts: Sequence[_Part],
+        needed: Passes,
+        *,
+        n_classes: int,
+        m: int | None,
+        style: Style,
+        progress: bool | None,
+    ) -> None:
+        self._backend = backend
+        self._parts = parts
+        self._needed = needed
+        self._n_classes = n_classes
+        self._m = m
+        self._style: Style = style
+        self._progress = progress
+
+    def afford(self, rung: int, alive: Sequence[Template]) -> None:
+        """Refuse what the budget doesn't allow: this rung and all later ones, before this one is sent."""
+        if not isinstance(self._backend, MeteredBackend):
+            return
+        now = self._queries(rung, alive)
+        if not plan_steps(self._backend, [Step("refine", now)]).steps[-1].attempts:
+            return  # a replay; a later rung that asks for something will look
+        rest = [
+            query
+            for later in range(rung + 1, len(self._needed.rungs))
+            for query in self._queries(later, alive[: self._needed.rungs[later].prompts])
+        ]
+        plan = plan_steps(self._backend, [Step("refine", [*now, *rest])])
+        if not plan.allowed:
+            raise BudgetExceeded(f"refinement needs more than the budget has ({self._needed}): {plan.steps[-1].reason}")
+
+    def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
+        """Ask, train a learner a prompt, and return how each does."""
+        queries = self._queries(rung, alive)
+        answers = progress_bar(
+            self._backend.stream(queries), total=len(queries), what=f"refining {rung + 1}", show=self._progress
+        )
+        train, validation = self._parts
+        here, there = train.ladder[rung], validation.ladder[rung]
+        with (
+            collect(islice(answers, len(here) * len(alive)), len(here), len(alive)) as known,
+            collect(answers, len(there), len(alive)) as unseen,
+        ):
+            learners = one_per_prompt(known, train.labels[here], self._n_classes, m=self._m)
+            return {
+                template: PromptScore(
+                    template.source,
+                    float((learner.says(unseen) == validation.labels[there]).mean()),
+                    float((learner.says(known) == train.labels[here]).mean()),
+                    rung + 1,
+                )
+                for template, learner in zip(alive, learners, strict=True)
+            }
+
+    def _queries(self, rung: int, alive: Sequence[Template]) -> list[MaskedQuery]:
+        return [
+            template.query(part.examples[row], Phase.REFINE, self._style)
+            for part in self._parts
+            for row in part.ladder[rung]
+            for template in alive
+        ]
+
+
+def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
+    """Return how many prompts each rung looks at."""
+    if method not in METHODS:
+        raise InputError(f"method must be paper or halving; not {method!r}")
+    if keep < 1 or n_prompts <= keep:
+        raise InputError(f"{n_prompts} prompts can't be refined to {keep}; keep fewer than there are, and at least 1")
+    sizes = [n_prompts]
+    while method == "halving" and -(-sizes[-1] // 2) > keep:
+        sizes.append(-(-sizes[-1] // 2))
+    return sizes
+
+
+def _ladder(labels: npt.NDArray[Any], n_rungs: int, seed: int) -> list[Rows]:
+    """Return the rows of each rung: some of every class, twice as many at each, at the last all."""
+    groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
+    generator = np.random.default_rng(seed)
+    shuffled = [generator.permutation(group) for group in groups]
+    shares = [2 ** (rung + 1 - n_rungs) for rung in range(n_rungs)]
+    return [
+        np.sort(np.concatenate([group[: max(_LEAST, int(np.ceil(share * len(group))))] for group in shuffled]))
+        for share in shares
+    ]
+
+
+def _read(
+    backend: MaskedLMBackend, texts: Any, labels: Any, markers: str, name: str
+) -> tuple[list[Example], npt.NDArray[Any]]:
+    examples = read_examples(texts, name=f"{name} texts")
+    if not examples:
+        raise InputError(f"there are no {name} texts to choose prompts by")
+    if markers == "escape":
+        examples = [escape_markers(example, backend.mask_token) for example in examples]
+    else:
+        refuse_markers(examples, backend.mask_token, name=f"{name} texts")
+    return examples, read_labels(labels, len(examples), name=f"{name} labels")
+
+
+def _pool(
+    backend: MaskedLMBackend,
+    source: Any,
+    kept: Sequence[PromptScore],
+    needed: Passes,
+    *,
+    seed: int,
+    chosen_by: list[str],
+) -> PromptPool:
+    before = source if isinstance(source, PromptPool) else PromptPool(name="prompts")
+    refined = Refinement(
+        method=needed.method,
+        model=ModelIdentity(backend.identity.name, backend.identity.details).to_json(),
+        pbsdk=__version__,
+        seed=seed,
+        of=needed.most,
+        passes=needed.total,
+        scores=[round(score.validation_accuracy, 6) for score in kept],
+        chosen_by=sorted(set(chosen_by)),
+    )
+    chosen = {"prompts_mask_last" if backend.abilities.mask == "last" else "prompts": [score.prompt for score in kept]}
+    name = f"{before.name or 'prompts'}, refined"
+    about = f"{before.about} The {len(kept)} of {needed.most} that did best on {len(chosen_by)} texts.".strip()
+    return PromptPool(name=name, about=about, made=_made(before, kept), refined=refined, **chosen)
+
+
+def _made(before: PromptPool, kept: Sequence[PromptScore]) -> Provenance | None:
+    """Return how the prompts were written, with the likelihoods of those that were kept."""
+    if before.made is None:
+        return None
+    written = before.prompts or before.prompts_mask_last
+    likelihoods = dict(zip(written, before.made.scores, strict=False))
+    return before.made.model_copy(
+        update={"scores": [likelihoods[score.prompt] for score in kept if score.prompt in likelihoods]}
+    )

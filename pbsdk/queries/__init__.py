@@ -1,0 +1,1 @@
+"""Texts and prompts in, `MaskedQuery` out; asks nobody."""

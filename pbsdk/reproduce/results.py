@@ -1,0 +1,257 @@
+"""Results: cells of a reproduction, put together as a table, as JSON and as a picture.
+
+A cell is one method on one draw. Tables show the mean over draws in percent, the standard deviation in
+parentheses (divided by n - 1; none for one draw), and after a stroke what the paper reports for
+RoBERTa-large on whole test sets.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from statistics import fmean, median, stdev
+from typing import TYPE_CHECKING, Any, Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from pbsdk.audit.text import markdown_table
+from pbsdk.formatting import Cell as TableCell
+from pbsdk.formatting import Table, duration, number
+from pbsdk.reproduce.figures import MODEL, ROWS, TITLES, figure
+from pbsdk.reproduce.figures import Figure as PaperFigure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Cell", "Results", "Summary"]
+
+
+class Cell(BaseModel):
+    """One method on one draw of a data set under one set of prompts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    key: str
+    """A digest of everything that the score depends on."""
+    dataset: str
+    prompts: str
+    """The set of prompts."""
+    pool: str
+    """The pool that gave the first of them."""
+    method: str
+    k: int | None
+    """How many texts a class were drawn for training; None: all but a tenth."""
+    seed: int
+    model: str
+    measure: Literal["accuracy", "F1"]
+    score: float
+    learners: int
+    classes: int
+    train: int
+    validation: int
+    test: int
+    n_prompts: int
+    passes: int
+    """Forward passes that training and validation need, by this method alone."""
+    asking_seconds: float
+    """How long those passes took at the model."""
+    training_seconds: float
+    """How long the method took after that."""
+
+
+@dataclass(frozen=True)
+class Summary:
+    """A method on a data set, over all draws."""
+
+    dataset: str
+    prompts: str
+    method: str
+    cells: tuple[Cell, ...]
+
+    @property
+    def mean(self) -> float:
+        """The mean score in percent."""
+        return 100 * fmean(cell.score for cell in self.cells)
+
+    @property
+    def deviation(self) -> float | None:
+        """The standard deviation in percent; None for one draw."""
+        return 100 * stdev(cell.score for cell in self.cells) if len(self.cells) > 1 else None
+
+    @property
+    def paper(self) -> PaperFigure | None:
+        """What the paper reports."""
+        return figure(self.method, self.dataset, self.prompts)
+
+    def __str__(self) -> str:
+        reported = self.paper
+        own = _written(PaperFigure(self.mean, self.deviation))
+        return own if reported is None else f"{own} / {_written(reported)}"
+
+
+@dataclass(frozen=True)
+class Results:
+    """All cells of a reproduction."""
+
+    cells: tuple[Cell, ...]
+    model: str
+
+    def summaries(self) -> list[Summary]:
+        """Return each method on each data set, in the order of the paper's tables."""
+        groups: dict[tuple[str, str, str], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault((cell.prompts, cell.method, cell.dataset), []).append(cell)
+        ordered = sorted(groups, key=lambda group: (self._sets().index(group[0]), _place(ROWS, group[1])))
+        return [
+            Summary(dataset, prompts, method, tuple(groups[prompts, method, dataset]))
+            for prompts, method, dataset in ordered
+        ]
+
+    def table(self) -> Table:
+        """Return the scores: a row a method, a column a data set."""
+        found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
+        datasets = self._datasets()
+        rows = [
+            [
+                TableCell(ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"),
+                *(TableCell(str(found.get((prompts, method, dataset), "-"))) for dataset in datasets),
+            ]
+            for prompts, method in dict.fromkeys((prompts, method) for prompts, method, _ in found)
+        ]
+        measures = {cell.dataset: cell.measure for cell in self.cells}
+        heads = [TITLES.get(name, name) + (", F1" if measures[name] == "F1" else "") for name in datasets]
+        return Table("Scores", ["method", *heads], rows)
+
+    def costs(self) -> Table:
+        """Return what it took: a row for each kind of training set of each data set."""
+        header = ["data set", "prompts", "texts a class", "draws", "train + validation", "test"]
+        header += ["prompts a text", "passes to train", "at the model", "learning"]
+        groups: dict[tuple[str, str, int | None], list[Cell]] = {}
+        for cell in self.cells:
+            groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
+        rows = []
+        for (dataset, _, k), cells in sorted(groups.items(), key=lambda group: _place(TITLES, group[0][0])):
+            largest = max(cells, key=lambda cell: cell.passes)
+            alike = [cell for cell in cells if cell.method == largest.method]
+            texts = [
+                TITLES.get(dataset, dataset),
+                largest.pool,
+                "all" if k is None else str(k),
+                str(len({cell.seed for cell in cells})),
+                f"{number(largest.train)} + {number(largest.validation)}",
+                number(largest.test),
+                number(round(largest.passes / (largest.train + largest.validation), 1)),
+                number(largest.passes),
+                duration(fmean(cell.asking_seconds for cell in alike)),
+                duration(median(cell.training_seconds for cell in cells)),
+            ]
+            rows.append([TableCell(text) for text in texts])
+        return Table("What a draw takes", header, rows)
+
+    def to_markdown(self) -> str:
+        """Return both tables with a line about each."""
+        scores = (
+            f"Model: {self.model}. Mean over draws in percent (standard deviation); after the stroke, what the paper reports "
+            f"for {MODEL}."
+        )
+        costs = (
+            "What one draw takes, with the method that needs most passes (the others use the same answers): passes and "
+            "time at the model for training and validation, and how long methods took to learn, in the median."
+        )
+        tables = (
+            [said, "", *markdown_table(table), ""] for said, table in ((scores, self.table()), (costs, self.costs()))
+        )
+        return "\n".join(line for lines in tables for line in lines)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return summaries and cells as plain values."""
+        return {
+            "model": self.model,
+            "summaries": [
+                {
+                    "dataset": summary.dataset,
+                    "prompts": summary.prompts,
+                    "method": summary.method,
+                    "measure": summary.cells[0].measure,
+                    "draws": len(summary.cells),
+                    "mean": round(summary.mean, 4),
+                    "deviation": None if summary.deviation is None else round(summary.deviation, 4),
+                    "paper": None if summary.paper is None else summary.paper._asdict(),
+                }
+                for summary in self.summaries()
+            ],
+            "cells": [cell.model_dump() for cell in self.cells],
+        }
+
+    def plot(self) -> Figure | None:
+        """Draw the scores against training size and number of prompts; None if no data set has two on an axis.
+
+        Needs matplotlib: `pip install "pbsdk[plot]"`.
+        """
+        panels = {along: list(self._series(kind)) for along, kind in _PANELS}
+        panels = {along: lines for along, lines in panels.items() if lines}
+        if not panels:
+            return None
+        from pbsdk.plotting import Curve, draw_curves  # noqa: PLC0415 - matplotlib is an extra
+
+        return draw_curves(
+            {
+                along: [
+                    Curve(
+                        name,
+                        {place: (one.mean, one.deviation or 0) for place, one in points.items()},
+                        {
+                            _asked(one.method, place): one.paper.mean
+                            for place, one in points.items()
+                            if one.paper is not None
+                        },
+                    )
+                    for name, points in lines
+                ]
+                for along, lines in panels.items()
+            },
+            f"{MODEL} in the paper",
+        )
+
+    def _series(self, kind: Literal["size", "prompts"]) -> Iterator[tuple[str, dict[float, Summary]]]:
+        """Yield, for each data set and set of prompts, its summaries along one axis, if there are two or more."""
+        chosen: dict[tuple[str, str], dict[float, Summary]] = {}
+        for summary in self.summaries():
+            first = summary.cells[0]
+            if kind == "size" and (summary.method in {"boosting", "full"} or summary.method.startswith("k-")):
+                place = first.train / first.classes
+            elif kind == "prompts" and summary.method in {f"boosting-{d}" for d in (1, 5, 10, 20)}:
+                place = first.n_prompts
+            else:
+                continue
+            chosen.setdefault((summary.dataset, summary.prompts), {})[place] = summary
+        for (dataset, prompts), points in chosen.items():
+            if len(points) > 1:
+                name = TITLES.get(dataset, dataset)
+                yield (name if len(self._sets()) == 1 else f"{name}, {prompts} prompts"), dict(sorted(points.items()))
+
+    def _sets(self) -> list[str]:
+        return list(dict.fromkeys(cell.prompts for cell in self.cells))
+
+    def _datasets(self) -> list[str]:
+        return sorted({cell.dataset for cell in self.cells}, key=lambda name: (_place(TITLES, name), name))
+
+
+_PANELS: tuple[tuple[str, Literal["size", "prompts"]], ...] = (
+    ("training texts a class", "size"),
+    ("prompts", "prompts"),
+)
+
+
+def _place(names: Iterable[str], name: str) -> int:
+    order = list(names)
+    return order.index(name) if name in order else len(order)
+
+
+def _asked(method: str, place: float) -> float:
+    """Return where the paper's method stands: a pool may have fewer than twenty prompts, the paper's had them."""
+    return float(method.removeprefix("boosting-")) if method.startswith("boosting-") else place
+
+
+def _written(score: PaperFigure) -> str:
+    return f"{score.mean:.1f}" + ("" if score.deviation is None else f" ({score.deviation:.1f})")

@@ -1,0 +1,298 @@
+"""Recordings: a real model's answers in one file, to be replayed where there is no model.
+
+A run folder already holds every answer. A recording is what a replay needs of it: the answers as the ledger keeps
+them, bit for bit, under the same keys; which model gave them, what it can do, and what the tokens say that they show.
+No texts: an answer lies under a digest of its text, as in the ledger; prompts stand in it as written. No
+times, no addresses, no keys. The same run gives the same bytes.
+
+    with connect("smollm2", run="runs/tickets") as lm:      # or: pbsdk record runs/tickets tickets.pbrec
+        ...
+        Recording.of(lm).save("tickets.pbrec")
+    lm = connect("replay", file="tickets.pbrec", run="runs/replayed")
+
+The file is a line of JSON that anybody can read (`head -1`), then the answers, compressed. Sixteen bits a token are
+nearly all noise, so a whole answer hardly shrinks: about 85 KB of 98 KB for 49,152 tokens. Training asks for whole
+answers, prediction for about a hundred bytes. What keeps a recording small is said in `docs/how-to/testing.md`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import zlib
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+from pbsdk.backend import (
+    Abilities,
+    MaskDistribution,
+    MaskedLMBackend,
+    ModelIdentity,
+    OpenVocabulary,
+    Phase,
+    Tokens,
+    Vocabulary,
+)
+from pbsdk.errors import InputError, LedgerCorrupted, NotRecorded, RecordingError
+from pbsdk.ledger.codec import decode, pack_tokens, set_digest, unpack_tokens
+from pbsdk.ledger.reader import LedgerReader, check_format
+from pbsdk.metering.meter import MeteredBackend
+from pbsdk.version import __version__
+
+__all__ = ["RecordedAnswer", "RecordedVocabulary", "Recording"]
+
+FORMAT = 1
+_MAGIC = b"pbsdk-recording "
+
+
+@dataclass(frozen=True)
+class RecordedAnswer:
+    """An answer's bytes, as in the ledger, and what was asked: the example's digest and the prompt."""
+
+    data: bytes
+    example: str
+    prompt: str
+
+
+class RecordedVocabulary(Vocabulary):
+    """The tokens that recorded answers show, of a vocabulary of `size`."""
+
+    def __init__(self, size: int, words: Mapping[int, str]) -> None:
+        super().__init__(())
+        self._size = size
+        self._shown = dict(sorted(words.items()))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, token: int) -> str:
+        if token not in self._shown:
+            raise NotRecorded(f"no recorded answer shows token {token}, so what it says is not known; record again")
+        return self._shown[token]
+
+    @cached_property
+    def _by_word(self) -> dict[str, int]:
+        return {word: token for token, word in reversed(self._shown.items())}  # the first token of a word stands
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A model's answers, and all that a replay needs to know of the model."""
+
+    identity: ModelIdentity
+    abilities: Abilities
+    mask_token: str
+    size: int | None
+    """How many tokens the vocabulary has; None for an open one."""
+    words: Mapping[int, str]
+    """What the tokens say that answers show."""
+    sets: Mapping[str, Tokens]
+    """The token sets that answers name."""
+    answers: Mapping[str, RecordedAnswer]
+    """The answers by their keys."""
+
+    @classmethod
+    def of(cls, lm: MeteredBackend, phases: Collection[str] | None = None) -> Self:
+        """Record what a metered model's run folder holds; `phases` such as ("predict",) takes these alone."""
+        return cls.of_run(lm.ledger.folder, lm, phases)
+
+    @classmethod
+    def of_run(
+        cls, run: str | os.PathLike[str], backend: MaskedLMBackend, phases: Collection[str] | None = None
+    ) -> Self:
+        """Record what a run folder holds; `backend` is its model, for the vocabulary, and is asked nothing."""
+        known = [str(phase) for phase in Phase if phase is not Phase.PROBE]  # canaries are asked anew by nature
+        wanted = known if phases is None else sorted(phases)
+        strange = [phase for phase in wanted if phase not in known]
+        if strange or not wanted:
+            raise InputError(f"phases are some of {', '.join(known)}; not {', '.join(strange) or 'none'}")
+        with LedgerReader(run) as reader:
+            check_format(reader.meta(), backend.identity, reader.folder)
+            answers = _read_answers(reader, wanted)
+            if not answers:
+                raise InputError(f"{reader.folder} holds no answer of the phases {', '.join(wanted)} to record")
+            sets = _read_sets(reader, answers.values())
+            words = reader.words()
+        open_ended = isinstance(backend.vocabulary, OpenVocabulary)
+        shown = _shown(answers.values(), sets, len(backend.vocabulary))
+        if not open_ended:
+            words = {token: backend.vocabulary[token] for token in shown}
+        return cls(
+            identity=backend.identity,
+            abilities=backend.abilities,
+            mask_token=backend.mask_token,
+            size=None if open_ended else len(backend.vocabulary),
+            words={token: words[token] for token in sorted(shown) if token in words},
+            sets=sets,
+            answers=answers,
+        )
+
+    def vocabulary(self) -> Vocabulary:
+        """Return the tokens, as far as answers show them."""
+        if self.size is None:
+            learned = OpenVocabulary()
+            for token, word in self.words.items():
+                learned.learn(token, word)
+            return learned
+        return (
+            Vocabulary(self.words.values())
+            if len(self.words) == self.size
+            else RecordedVocabulary(self.size, self.words)
+        )
+
+    def answer(self, key: str) -> MaskDistribution:
+        """Return the answer under a key."""
+        return decode(self.answers[key].data, self.sets.get)
+
+    def merged(self, other: Recording) -> Recording:
+        """Return the answers of both, which must be of one model."""
+        difference = self.identity.differences(other.identity)
+        if difference:
+            raise RecordingError(f"two models can't share a recording ({difference}); give each a file of its own")
+        return Recording(
+            self.identity,
+            self.abilities,
+            self.mask_token,
+            self.size,
+            dict(sorted({**self.words, **other.words}.items())),
+            {**self.sets, **other.sets},
+            dict(sorted({**self.answers, **other.answers}.items())),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the file, whole or not at all."""
+        file = Path(path)
+        prompts = sorted({answer.prompt for answer in self.answers.values()})
+        number = {prompt: at for at, prompt in enumerate(prompts)}
+        index = {
+            "sets": {name: pack_tokens(tokens).hex() for name, tokens in sorted(self.sets.items())},
+            "answers": [
+                [key, answer.example, number[answer.prompt], len(answer.data)]
+                for key, answer in sorted(self.answers.items())
+            ],
+            "words": list(self.words.values())
+            if len(self.words) == self.size
+            else [[*item] for item in self.words.items()],
+        }
+        front = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+        data = b"".join(answer.data for _, answer in sorted(self.answers.items()))
+        # Codes are two bytes: the high ones are alike, the low ones are noise; apart they shrink further.
+        body = zlib.compress(len(front).to_bytes(8, "little") + front + data[1::2] + data[::2], 9)
+        header = {
+            "format": FORMAT,
+            "model": self.identity.to_json(),
+            "abilities": asdict(self.abilities),
+            "mask_token": self.mask_token,
+            "vocabulary": self.size,
+            "answers": len(self.answers),
+            "prompts": prompts,
+            "pbsdk": __version__,
+        }
+        line = _MAGIC + json.dumps({**header, "sha256": _checksum(header, body)}).encode() + b"\n"
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            scratch = file.with_name(f".{file.name}.{os.getpid()}")
+            scratch.write_bytes(line + body)
+            scratch.replace(file)
+        except OSError as error:
+            raise RecordingError(f"{file} can't be written: {error.strerror}; choose another place") from error
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read a file, and see that it is as it was written."""
+        try:
+            line, _, body = Path(path).read_bytes().partition(b"\n")
+        except OSError as error:
+            raise RecordingError(f"the recording {path} can't be read: {error.strerror}") from error
+        if not line.startswith(_MAGIC):
+            raise RecordingError(f"{path} is not a recording of pbsdk; `pbsdk record RUN FILE` makes one")
+        try:
+            header = json.loads(line[len(_MAGIC) :])
+            written = header["format"]
+            if isinstance(written, int) and written > FORMAT:
+                raise RecordingError(
+                    f"{path} was written by a newer pbsdk (format {written}; this one knows {FORMAT}); upgrade pbsdk, "
+                    "or record it again"
+                )
+            if header.pop("sha256") != _checksum(header, body):
+                raise RecordingError(f"{path} was changed or cut off: it doesn't fit its checksum; record it again")
+            return cls._parsed(header, zlib.decompress(body))
+        except (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error, LedgerCorrupted) as error:
+            raise RecordingError(f"{path} can't be read ({error}); record it again") from error
+
+    @classmethod
+    def _parsed(cls, header: dict[str, Any], content: bytes) -> Self:
+        length = int.from_bytes(content[:8], "little")
+        index = json.loads(content[8 : 8 + length].decode("utf-8", "surrogatepass"))
+        packed = content[8 + length :]
+        data = bytearray(len(packed))
+        data[1::2], data[::2] = packed[: len(packed) // 2], packed[len(packed) // 2 :]
+        answers, at = {}, 0
+        for key, example, prompt, size in index["answers"]:
+            answers[key] = RecordedAnswer(bytes(data[at : at + size]), example, header["prompts"][prompt])
+            at += size
+        words = index["words"]
+        return cls(
+            identity=ModelIdentity.from_json(header["model"]),
+            abilities=Abilities(**header["abilities"]),
+            mask_token=header["mask_token"],
+            size=header["vocabulary"],
+            words=dict(words) if words and isinstance(words[0], list) else dict(enumerate(words)),
+            sets={name: unpack_tokens(bytes.fromhex(tokens)) for name, tokens in index["sets"].items()},
+            answers=answers,
+        )
+
+
+def _checksum(header: dict[str, Any], body: bytes) -> str:
+    return hashlib.sha256(json.dumps(header, sort_keys=True).encode() + b"\n" + body).hexdigest()
+
+
+def _read_answers(reader: LedgerReader, phases: Collection[str]) -> dict[str, RecordedAnswer]:
+    names = reader.names()
+    marks = ", ".join("?" * len(phases))
+    rows = reader.select(
+        "SELECT a.query, a.digest, r.example, r.prompt, c.value FROM answers a JOIN records r ON r.seq = a.seq"  # noqa: S608 - question marks only
+        " LEFT JOIN Cache c ON c.key = a.query WHERE a.query IN"
+        f" (SELECT query FROM records WHERE state IN ('done', 'hit') AND phase IN ({marks})) ORDER BY a.query",
+        *phases,
+    )
+    answers = {}
+    for key, name, example, prompt, data in rows:
+        if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != name:
+            raise LedgerCorrupted(f"{reader.folder}: the answer to {key} is missing or was changed")
+        answers[str(key)] = RecordedAnswer(data, str(example), names.get(prompt, ""))
+    return answers
+
+
+def _read_sets(reader: LedgerReader, answers: Collection[RecordedAnswer]) -> dict[str, Tokens]:
+    stored = {
+        str(key).removeprefix("tokens:"): unpack_tokens(value)
+        for key, value in reader.select("SELECT key, value FROM Cache WHERE key LIKE 'tokens:%' AND raw = 1")
+    }
+    used: dict[str, Tokens] = {}
+
+    def find(name: str) -> Tokens | None:
+        tokens = stored.get(name)
+        if tokens is not None and set_digest(tokens) == name:
+            used[name] = tokens
+            return tokens
+        return None
+
+    for answer in answers:
+        decode(answer.data, find)
+    return used
+
+
+def _shown(answers: Collection[RecordedAnswer], sets: Mapping[str, Tokens], size: int) -> Collection[int]:
+    """Return the tokens that any answer shows, or was asked to show."""
+    shown = {int(token) for tokens in sets.values() for token in tokens}
+    for answer in answers:
+        tokens = decode(answer.data, sets.get).tokens
+        if tokens is None:
+            return range(size)
+        shown.update(tokens.tolist())
+    return shown

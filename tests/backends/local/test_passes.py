@@ -1,0 +1,148 @@
+import pytest
+import torch
+from helpers.tiny_models import ask
+
+from pbsdk.errors import BackendUnavailable, BadAnswer, InputError
+from pbsdk_backends._local.passes import Passes, batches
+from pbsdk_backends._local.sharing import Row, tree
+from pbsdk_backends._tokens.reading import Reading
+from pbsdk_backends.local import LocalBackend
+
+
+def rows_of(*lengths):
+    return [Row([0] * length, [0], [owner]) for owner, length in enumerate(lengths)]
+
+
+def owners_as_logits(batch):
+    """Stand in for a model: each row's answer names its owner."""
+    logits = torch.full((len(batch), 50), -50.0)
+    for index, row in enumerate(batch):
+        logits[index, row.owners[0]] = 50.0
+    return logits
+
+
+def answered(passes, rows):
+    return {
+        owner: int(line.argmax())
+        for owners, lines in passes.run(rows)
+        for owner, line in zip(owners, lines, strict=True)
+    }
+
+
+LENGTHS = [5, 40, 7, 33, 8, 8, 12, 90, 6, 31, 30, 9, 200]
+
+
+@pytest.mark.parametrize("padded", [True, False])
+def test_batches_hold_every_row_once_within_the_budget(padded):
+    cut = list(batches(rows_of(*LENGTHS), 100, padded=padded))
+    assert sorted(row.owners[0] for batch in cut for row in batch) == list(range(len(LENGTHS)))
+    for batch in cut:
+        lengths = [len(row.ids) for row in batch]
+        used = max(lengths) * len(lengths) if padded else sum(lengths)
+        assert len(batch) == 1 or used <= 200
+
+
+def test_there_is_little_padding():
+    lengths = [30 + (37 * index) % 60 for index in range(64)]
+    cut = list(batches(rows_of(*lengths), 512, padded=True))
+    spent = sum(len(batch) * max(len(row.ids) for row in batch) for batch in cut)
+    assert spent < 1.1 * sum(lengths)
+
+
+def test_trees_and_plain_rows_never_share_a_batch():
+    trees = [tree([0, 1], [Reading([1, 2, 3], 2, 0), Reading([1, 2, 4], 2, 0)])]
+    for batch in batches([*rows_of(3, 4, 5), *trees], 1000, padded=True):
+        assert len({row.sight is None for row in batch}) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB"),
+        RuntimeError("MPS backend out of memory (MPS allocated: 5 GB)"),
+        RuntimeError("[enforce fail at alloc_cpu.cpp:118] DefaultCPUAllocator: can't allocate memory"),
+    ],
+    ids=["cuda", "mps", "cpu"],
+)
+def test_out_of_memory_halves_the_batch_and_goes_on(error):
+    sizes = []
+
+    def way(batch):
+        sizes.append(len(batch))
+        if len(batch) > 3:
+            raise error
+        return owners_as_logits(batch)
+
+    passes = Passes(way, batch_tokens=1000, padded=True)
+    assert answered(passes, rows_of(*[8] * 13)) == {owner: owner for owner in range(13)}
+    assert sizes[0] == 13
+    assert passes.batch_tokens < 1000
+
+
+def test_memory_that_never_suffices_names_the_cure():
+    def way(batch):
+        raise torch.OutOfMemoryError("out of memory")
+
+    with pytest.raises(BackendUnavailable, match="one text of 8 tokens; lower max_length"):
+        list(Passes(way, batch_tokens=100, padded=True).run(rows_of(8, 8, 8)))
+
+
+def test_another_failure_is_not_taken_for_a_lack_of_memory():
+    def way(batch):
+        raise RuntimeError("shapes do not match")
+
+    with pytest.raises(BackendUnavailable, match="shapes do not match") as caught:
+        list(Passes(way, batch_tokens=100, padded=True).run(rows_of(8, 8)))
+    assert not caught.value.may_pass
+
+
+def test_an_answer_that_is_no_number_is_not_used():
+    passes = Passes(lambda batch: torch.full((len(batch), 4), float("nan")), batch_tokens=100, padded=True)
+    with pytest.raises(BadAnswer, match="not a number; try dtype='float32'"):
+        list(passes.run(rows_of(4)))
+
+
+def test_a_real_model_answers_the_same_after_memory_ran_out(folder_of):
+    backend = LocalBackend(str(folder_of("gpt2")), device="cpu")
+    queries = [ask(f"Text {number} of the sea.", prompt) for number in range(6) for prompt in (" It is ", " The ")]
+    expected = [answer.codes.astype(int) for answer in backend.fill(queries)]
+    way, failed = backend._passes.way, []
+
+    def short_of_memory(batch):
+        if len(batch) > 2:
+            failed.append(len(batch))
+            raise torch.OutOfMemoryError("out of memory")
+        return way(batch)
+
+    backend._passes.way = short_of_memory
+    again = backend.fill(queries)
+    assert failed
+    assert max(abs(one.codes.astype(int) - other).max() for one, other in zip(again, expected, strict=True)) <= 1
+
+
+def test_a_tree_keeps_positions_and_sight_apart():
+    readings = [Reading([7, 8, 1, 2], 3, 0), Reading([7, 8, 3], 2, 0), Reading([7, 8], 1, 0)]
+    row = tree([0, 1, 2], readings)
+    assert len(row.ids) == 5
+    assert row.depths is not None
+    assert row.sight is not None
+    for owner, ask_at in zip(row.owners, row.asks, strict=True):
+        seen = [node for node in range(5) if row.sight[ask_at, node]]
+        assert [row.ids[node] for node in seen] == readings[owner].ids
+        assert [row.depths[node] for node in seen] == list(range(len(seen)))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 97}, "between 1 and the model's 96"),
+        ({"max_length": 0}, "between 1 and"),
+        ({"batch_tokens": 0}, "at least 1"),
+        ({"dtype": "int8"}, "dtype='int8' is not known; use"),
+        ({"device": "toaster"}, "is no device; use"),
+        ({"revision": "main"}, "a folder has none"),
+    ],
+)
+def test_options_that_can_not_work_are_refused(folder_of, options, message):
+    with pytest.raises(InputError, match=message):
+        LocalBackend(str(folder_of("roberta")), **{"device": "cpu", **options})

@@ -1,0 +1,264 @@
+"""The adapter `kserve`, against `pbsdk serve` (texts) and a server in the manner of Triton's (token numbers)."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from helpers.servers import Reply, json_reply, query, scripted
+from tokenizers import Tokenizer, models, pre_tokenizers, processors, trainers
+from tokenizers.decoders import ByteLevel
+
+from pbsdk.backend import MaskedQuery, Part
+from pbsdk.errors import BadAnswer, InputError, ModelUnusable, QueryRefused
+from pbsdk.testing import BackendContract, FakeBackend
+from pbsdk_backends.kserve import KServeBackend
+from pbsdk_backends.serve import serving
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    """A small byte-level tokenizer in RoBERTa's manner."""
+    made = Tokenizer(models.BPE())
+    made.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    made.decoder = ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=400,
+        special_tokens=["<s>", "<pad>", "</s>", "<unk>", "<mask>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+    )
+    made.train_from_iterator(
+        ["The weather is fine today. It was good, it was bad. Rain. The bank pays well."] * 3, trainer
+    )
+    made.post_processor = processors.TemplateProcessing("<s> $A </s>", special_tokens=[("<s>", 0), ("</s>", 2)])
+    folder = tmp_path_factory.mktemp("tokenizer")
+    made.save(str(folder / "tokenizer.json"))
+    return folder
+
+
+@dataclass
+class Triton:
+    """A model of token numbers: whatever it reads, it answers with numbers made from it."""
+
+    columns: int = 400
+    binary: bool = True
+    every_place: bool = True
+    datatype: str = "FP32"
+    name: str = "roberta"
+    inputs: tuple[str, ...] = ("input_ids", "attention_mask")
+    change: object = None
+    read: list[list[int]] = field(default_factory=list)
+
+    def __call__(self, asked):
+        if asked.method == "GET":
+            shape = [-1, -1, self.columns] if self.every_place else [-1, self.columns]
+            return json_reply({
+                "name": self.name, "versions": ["3"], "platform": "onnxruntime_onnx",
+                "inputs": [{"name": name, "datatype": "INT64", "shape": [-1, -1]} for name in self.inputs],
+                "outputs": [{"name": "logits", "datatype": self.datatype, "shape": shape}],
+            })  # fmt: skip
+        tensors = {tensor["name"]: tensor for tensor in asked.json["inputs"]}
+        assert set(tensors) == set(self.inputs)
+        ids = tensors["input_ids"]["data"]
+        assert tensors["input_ids"]["shape"] == [1, len(ids)]
+        self.read.append(ids)
+        seed = np.random.SeedSequence(ids)
+        logits = np.random.default_rng(seed).normal(size=(1, len(ids), self.columns)) * 3
+        if not self.every_place:
+            logits = logits[:, ids.index(4)]
+        kind = {"FP32": "<f4", "FP64": "<f8", "FP16": "<f2", "BF16": "<u2"}[self.datatype]
+        values = (
+            (logits.astype("<f4").view("<u4") >> 16).astype("<u2") if self.datatype == "BF16" else logits.astype(kind)
+        )
+        output = {"name": "logits", "datatype": self.datatype, "shape": list(values.shape)}
+        answer = {"model_name": self.name, "model_version": "3", "outputs": [output]}
+        if self.change:
+            self.change(answer, output)
+        if not self.binary:
+            output["data"] = values.ravel().tolist()
+            return json_reply(answer)
+        data = values.tobytes()
+        output["parameters"] = {"binary_data_size": len(data)}
+        head = json.dumps(answer).encode()
+        return Reply(200, head + data, {"Inference-Header-Content-Length": str(len(head))})
+
+
+@pytest.fixture(params=["texts", "bytes", "json", "mask only"], scope="module")
+def backend(request, tokenizer):
+    if request.param == "texts":
+        with serving(FakeBackend()) as url, KServeBackend("fake", url=url) as backend:
+            yield backend
+        return
+    script = Triton(binary=request.param != "json", every_place=request.param != "mask only")
+    with (
+        scripted(script) as server,
+        KServeBackend("roberta", url=server.url, tokenizer=tokenizer, max_length=64) as backend,
+    ):
+        yield backend
+
+
+class TestContract(BackendContract):
+    tolerance = 0
+
+
+def test_a_server_of_texts_gives_the_models_own_numbers():
+    fake = FakeBackend()
+    with serving(fake) as url, KServeBackend("fake", url=url) as backend:
+        assert [backend.vocabulary[t] for t in range(1000)] == [fake.vocabulary[t] for t in range(1000)]
+        (seen,) = backend.fill([query("fine")])
+        (own,) = fake.fill([MaskedQuery((Part("input", "fine It was "), Part("mask"), Part("input", "")), "e", "p")])
+        assert np.array_equal(seen.codes, own.codes)
+        with pytest.raises(QueryRefused, match="mask"):
+            backend.fill([query("a <mask> b")])
+
+
+def test_a_causal_server_says_that_it_is_one():
+    with serving(FakeBackend(mask="last")) as url, KServeBackend("fake", url=url) as backend:
+        assert backend.abilities.mask == "last"
+
+
+@pytest.mark.parametrize("datatype", ["FP32", "FP64", "FP16", "BF16"])
+def test_the_row_at_the_mask_is_taken_and_normalised(tokenizer, datatype):
+    script = Triton(datatype=datatype)
+    with scripted(script) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
+        (answer,) = backend.fill([query("The weather")])
+        ids = script.read[-1]
+        logits = np.random.default_rng(np.random.SeedSequence(ids)).normal(size=(1, len(ids), 400)) * 3
+        row = logits[0, ids.index(4)]
+        expected = row - np.log(np.exp(row).sum())
+        tolerance = {"FP32": 0.001, "FP64": 0.001, "FP16": 0.02, "BF16": 0.1}[datatype]
+        assert np.abs(answer.logprobs - expected).max() < tolerance
+        assert answer.read_tokens == len(ids)
+
+
+def test_tokens_are_made_here_and_inputs_are_cut_inside_the_text(tokenizer):
+    script = Triton()
+    read = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+    with scripted(script) as server:
+        backend = KServeBackend("roberta", url=server.url, tokenizer=tokenizer / "tokenizer.json", max_length=20)
+        with backend:
+            backend.fill([query("fine")])
+            assert script.read[-1] == read.encode("fine It was <mask>").ids
+            (answer,) = backend.fill([query("Rain. " * 100)])
+        ids = script.read[-1]
+        assert len(ids) == 20
+        assert read.decode(ids, skip_special_tokens=False).endswith(" It was <mask></s>")
+        assert answer.cut_tokens > 50
+        # A control token in a text is plain words.
+        backend.fill([query("</s> <pad>")])
+        assert script.read[-1].count(2) == 1
+        assert 1 not in script.read[-1]
+
+
+def test_what_else_the_model_wants_is_given(tokenizer):
+    script = Triton(inputs=("input_ids", "attention_mask", "token_type_ids"))
+    with scripted(script) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
+        assert len(backend.fill([query("x")])) == 1
+
+
+def test_a_head_wider_than_the_tokenizer_is_padded_with_unused_words(tokenizer):
+    with (
+        scripted(Triton(columns=408)) as server,
+        KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend,
+    ):
+        assert len(backend.vocabulary) == 408
+        assert backend.vocabulary[407] == "<unused>"
+        assert backend.vocabulary.find("weather") is not None
+
+
+def test_the_identity_holds_version_and_tokenizer(tokenizer, tmp_path):
+    with scripted(Triton()) as server:
+        first = KServeBackend("roberta", url=server.url, tokenizer=tokenizer)
+        text = (tokenizer / "tokenizer.json").read_text()
+        (tmp_path / "tokenizer.json").write_text(text + "\n")
+        second = KServeBackend("roberta", url=server.url, tokenizer=tmp_path)
+    assert first.identity.details["version"] == "3"
+    assert "tokenizer" in first.identity.differences(second.identity)
+    assert "127.0.0.1" not in first.identity.to_json()
+
+
+def shape(answer, output):
+    output["shape"] = [2, 2]
+
+
+def other_model(answer, output):
+    answer["model_name"] = "bert"
+
+
+def other_version(answer, output):
+    answer["model_version"] = "4"
+
+
+def no_tensor(answer, output):
+    output["name"] = "pooled"
+
+
+def integers(answer, output):
+    output["datatype"] = "INT64"
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("change", [shape, other_model, other_version, no_tensor, integers])
+def test_an_answer_that_cannot_be_right_is_never_used(tokenizer, change, binary):
+    script = Triton(binary=binary)
+    with scripted(script) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
+        script.change = change
+        with pytest.raises(BadAnswer):
+            backend.fill([query("x")])
+
+
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "1e400"])
+def test_numbers_that_are_none_are_never_used(tokenizer, number):
+    script = Triton(binary=False, every_place=False)
+    with scripted(script) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
+
+        def spoiled(asked):
+            reply = script(asked)
+            at = reply.body.index(b'"data": [') + len(b'"data": [')
+            return Reply(200, reply.body[:at] + number.encode() + b", " + reply.body[reply.body.index(b",", at) + 1 :])
+
+        server.answer = spoiled
+        with pytest.raises(BadAnswer):
+            backend.fill([query("x")])
+
+
+@pytest.mark.parametrize(
+    ("script", "options", "message"),
+    [
+        (Triton(), {"tokenizer": None}, "tokenizer.json"),
+        (Triton(), {"output": "pooled"}, "output="),
+        (Triton(name="bert"), {}, "bert"),
+        (Triton(inputs=("pixels",)), {}, "pixels"),
+        (lambda _: json_reply({"error": "unknown model"}, 404), {}, "unknown model"),
+        (lambda _: Reply(200, b"hello"), {}, "model of this server"),
+    ],
+)
+def test_a_model_that_cannot_be_used_is_found_out_when_connecting(tokenizer, script, options, message):
+    with scripted(script) as server, pytest.raises(ModelUnusable, match=message):
+        KServeBackend("roberta", url=server.url, **{"tokenizer": tokenizer, **options})
+
+
+def test_a_tokenizer_that_is_none_is_a_clear_error(tmp_path):
+    with pytest.raises(ModelUnusable, match="no tokenizer"):
+        KServeBackend("roberta", url="http://127.0.0.1:9", tokenizer=tmp_path)
+    with pytest.raises(InputError, match="max_length"):
+        KServeBackend("roberta", url="http://127.0.0.1:9", max_length=1)
+
+
+def test_a_partial_model_is_not_served_as_whole_tensors():
+    with serving(FakeBackend(top=5)) as url, pytest.raises(ModelUnusable, match="part of its vocabulary"):
+        KServeBackend("fake", url=url)
+
+
+def test_it_needs_no_torch():
+    code = (
+        "import sys\n"
+        "import pbsdk_backends.kserve, pbsdk_backends.http, pbsdk_backends.openai\n"
+        "import pbsdk_backends.huggingface, pbsdk_backends.serve\n"
+        "assert not {'torch', 'transformers'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,241 @@
+"""The adapter `openai`, against a server in the manner of OpenAI's, vLLM's and llama.cpp's."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers.servers import OpenAIScript, Reply, json_reply, query, scripted, shown
+
+from pbsdk.backend import MaskedQuery, Part
+from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable
+from pbsdk.testing import BackendContract, FakeBackend
+from pbsdk_backends.openai import INSTRUCTION, OpenAIBackend
+
+
+@pytest.fixture(autouse=True)
+def bare_environment(monkeypatch):
+    for name in ("OPENAI_API_KEY", "PBSDK_API_KEY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(params=[{"completions": 50}, {"chat": 20}], ids=["completions", "chat"], scope="module")
+def backend(request):
+    with scripted(OpenAIScript(**request.param)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+        yield backend
+
+
+class TestContract(BackendContract):
+    tolerance = 0
+
+
+@pytest.mark.parametrize(
+    ("script", "api", "top", "requests"),
+    [
+        ({"completions": 5}, "completions", 5, 3),
+        ({"completions": 20}, "completions", 20, 2),
+        ({"completions": 1000}, "completions", 100, 1),
+        ({"completions": 1000, "chat": 20}, "completions", 100, 1),
+        ({"chat": 20}, "chat", 20, 4),
+        ({"chat": 5}, "chat", 5, 5),
+    ],
+)
+def test_what_the_server_allows_is_found_out_once(script, api, top, requests):
+    with scripted(OpenAIScript(**script)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+        assert backend.identity.details["api"] == api
+        assert backend.abilities.top == top
+        assert len(server.asked) == requests
+        backend.fill([query("x")])
+        assert len(server.asked) == requests + 1
+
+
+@pytest.mark.parametrize(("words", "top"), [(97, 100), (20, 20)])
+def test_a_few_words_fewer_than_asked_are_no_limit_of_the_server(words, top):
+    reply = json_reply(completion({f" w{n}": -5.0 - n / 10 for n in range(words)}))
+    with scripted(lambda _: reply) as server, OpenAIBackend("tiny", url=server.url) as backend:
+        assert backend.abilities.top == top
+        assert len(backend.fill([query("x")])[0].tokens) == words
+
+
+def test_naming_both_asks_once():
+    script = OpenAIScript(completions=20, chat=20)
+    with (
+        scripted(script) as server,
+        OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", top=7) as backend,
+    ):
+        assert (backend.identity.details["api"], backend.abilities.top, len(server.asked)) == ("chat", 7, 1)
+
+
+def test_the_numbers_are_the_models_and_the_words_are_the_tokens():
+    script = OpenAIScript(completions=10)
+    with scripted(script) as server, OpenAIBackend("tiny", url=f"{server.url}/v1", top=10) as backend:
+        (answer,) = backend.fill([query("fine weather")])
+        sent = server.asked[-1].json
+        assert sent == {
+            "model": "tiny", "prompt": "fine weather It was", "max_tokens": 1,
+            "temperature": 1, "top_p": 1, "n": 1, "logprobs": 10,
+        }  # fmt: skip
+        fresh = FakeBackend(mask="last")
+        (whole,) = fresh.fill([MaskedQuery((Part("input", "fine weather It was"), Part("mask")), "e", "p")])
+        expected = dict(shown(whole, fresh, 10))
+        found = {backend.vocabulary[int(t)]: value for t, value in zip(answer.tokens, answer.logprobs, strict=True)}
+        assert found == pytest.approx(expected, abs=0.0005)
+        assert answer.read_tokens == 4
+        assert answer.rest == answer.codes.max()
+
+
+def test_a_word_has_the_same_number_in_every_backend():
+    tokens = []
+    for _ in range(2):
+        with scripted(OpenAIScript(completions=10)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+            tokens.append(backend.fill([query("x")])[0].tokens.tolist())
+    assert tokens[0] == tokens[1]
+
+
+def test_a_chat_model_is_told_what_to_do():
+    with scripted(OpenAIScript(chat=5)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat") as backend:
+        backend.fill([query("x")])
+        assert server.asked[-1].json["messages"] == [
+            {"role": "system", "content": INSTRUCTION},
+            {"role": "user", "content": "x It was"},
+        ]
+        other = OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", instruction="Go on.")
+        assert other.identity != backend.identity
+
+
+def test_the_token_drawn_is_left_out_where_it_comes_as_one_more():
+    """Its probability says nothing about tokens between it and the k-th."""
+    with (
+        scripted(OpenAIScript(completions=10)) as plain,
+        scripted(OpenAIScript(completions=10, extra=True)) as more,
+        OpenAIBackend("tiny", url=f"{plain.url}/v1", top=5) as one,
+        OpenAIBackend("tiny", url=f"{more.url}/v1", top=5) as other,
+    ):
+        (a,), (b,) = one.fill([query("x")]), other.fill([query("x")])
+        assert np.array_equal(a.tokens, b.tokens)
+        assert a.rest == b.rest
+
+
+def completion(top, model="tiny"):
+    return {"model": model, "choices": [{"logprobs": {"top_logprobs": [top]}}]}
+
+
+def test_pieces_of_a_character_have_no_word_and_are_left_out():
+    reply = json_reply(completion({" a": -0.5, "\ufffd": -1.5, " b": -3.0}))
+    with (
+        scripted(lambda _: reply) as server,
+        OpenAIBackend("tiny", url=server.url, api="completions", top=3) as backend,
+    ):
+        (answer,) = backend.fill([query("x")])
+        assert sorted(backend.vocabulary[int(token)] for token in answer.tokens) == [" a", " b"]
+
+
+def test_nothing_before_the_mask_is_sent_as_a_line_end():
+    with (
+        scripted(OpenAIScript(completions=5)) as server,
+        OpenAIBackend("tiny", url=f"{server.url}/v1", top=5) as backend,
+    ):
+        backend.fill([MaskedQuery((Part("input", ""), Part("prompt", " "), Part("mask")), "e", "p")])
+        assert server.asked[-1].json["prompt"] == "\n"
+
+
+def test_long_inputs_are_cut_and_the_prompt_is_not():
+    script = OpenAIScript(completions=5)
+    with (
+        scripted(script) as server,
+        OpenAIBackend("tiny", url=f"{server.url}/v1", top=5, max_characters=20) as backend,
+    ):
+        (answer,) = backend.fill([query("long words " * 100)])
+        assert server.asked[-1].json["prompt"] == "long words long It was"
+        assert answer.cut_tokens == 197
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        json_reply(completion({" a": -0.1, " b": -0.1})),
+        json_reply(completion({" a": 0.5})),
+        json_reply(completion({" a": -0.5}, model="another")),
+        json_reply({"model": "tiny", "choices": []}),
+        json_reply({"model": "tiny", "choices": [{"logprobs": None}]}),
+        Reply(200, b'{"model": "tiny", "choices": [{"logprobs": {"top_logprobs": [{" a": NaN}]}}]}'),
+        Reply(200, b'{"model": "tiny", "choices": [{"logprobs": {"top_logprobs": [{" a": -1, " a": -2}]}}]}'),
+        Reply(200, b"{"),
+    ],
+)
+def test_an_answer_that_cannot_be_right_is_never_used(bad):
+    replies = iter([json_reply(completion({" a": -0.5, " b": -2.0})), bad])
+    with scripted(lambda _: next(replies)) as server:
+        backend = OpenAIBackend("tiny", url=server.url, api="completions", top=2)
+        with backend, pytest.raises(BadAnswer) as caught:
+            backend.fill([query("x")])
+        assert caught.value.answered == {}
+
+
+def test_a_chat_token_that_stands_twice_is_a_bad_answer():
+    entry = {"token": " a", "logprob": -1.0}
+    choice = {"logprobs": {"content": [{**entry, "top_logprobs": [entry, entry]}]}}
+    with scripted(OpenAIScript(chat=5)) as server:
+        backend = OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", top=5)
+        server.answer = lambda _: json_reply({"model": "tiny", "choices": [choice]})
+        with backend, pytest.raises(BadAnswer, match="twice"):
+            backend.fill([query("x")])
+
+
+@pytest.mark.parametrize(
+    ("script", "message"),
+    [
+        (OpenAIScript(), "Anthropic"),
+        (OpenAIScript(completions=5, silent=True), "no log-probabilities"),
+        (OpenAIScript(chat=20, silent=True), "reasoning models"),
+        (lambda _: json_reply({"error": {"message": "logprobs are not supported with this model"}}, 400), "not supported"),
+    ],
+)  # fmt: skip
+def test_a_server_without_probabilities_says_what_would_work(script, message):
+    with scripted(script) as server, pytest.raises(ModelUnusable, match="what works") as caught:
+        OpenAIBackend("tiny", url=f"{server.url}/v1")
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("status", [401, 403])
+def test_a_wrong_key_is_said_at_once(status):
+    with scripted(lambda _: json_reply({"error": {"message": "bad key sk-leak"}}, status)) as server:
+        with pytest.raises(ModelUnusable, match="key") as caught:
+            OpenAIBackend("tiny", url=f"{server.url}/v1", api_key="sk-leak")
+        assert len(server.asked) == 1
+    assert "sk-leak" not in str(caught.value)
+
+
+def test_a_server_that_is_busy_is_not_taken_for_one_that_cannot():
+    with scripted(lambda _: json_reply({}, 429, **{"Retry-After": "3"})) as server:
+        with pytest.raises(BackendUnavailable) as caught:
+            OpenAIBackend("tiny", url=server.url)
+        assert caught.value.retry_after == 3
+
+
+@pytest.mark.parametrize(
+    ("served", "fits"),
+    [
+        ("tiny", True),
+        ("tiny-2024-07-18", True),
+        ("tiny:latest", True),
+        ("tiny-mini", False),
+        ("tiny-mini-2024-07-18", False),
+        ("other", False),
+    ],
+)
+def test_the_model_that_answers_is_the_model_that_was_asked(served, fits):
+    with scripted(OpenAIScript(completions=5, model=served)) as server:
+        if fits:
+            with OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+                assert json.loads(backend.identity.to_json())["served"] == served
+        else:
+            with pytest.raises(ModelUnusable, match=f"model='{served}'"):
+                OpenAIBackend("tiny", url=f"{server.url}/v1")
+
+
+@pytest.mark.parametrize("options", [{"api": "embeddings"}, {"top": 0}, {"max_characters": 0}])
+def test_options_that_make_no_sense_are_refused(options):
+    with pytest.raises(InputError):
+        OpenAIBackend("tiny", url="http://127.0.0.1:9", **options)

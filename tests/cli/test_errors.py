@@ -1,0 +1,154 @@
+"""What happens when something goes wrong, and what goes to which stream."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from pbsdk.cli import main
+from pbsdk.data.tickets import load_tickets
+
+
+def pbsdk(*arguments, cwd=None, **more):
+    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
+    return subprocess.run(
+        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **more}, check=False, timeout=120
+    )
+
+
+@pytest.fixture
+def table(tmp_path):
+    return write_table(tmp_path)
+
+
+def write_table(folder):
+    tickets = load_tickets()
+    rows = zip(tickets.train.texts, tickets.train.labels, strict=True)
+    file = folder / "train.jsonl"
+    file.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
+    return file
+
+
+@pytest.fixture(scope="module")
+def fitted(tmp_path_factory):
+    """A folder with a classifier, and what fit said."""
+    folder = tmp_path_factory.mktemp("fitted")
+    options = ("--n-prompts", 2, "--backend", "fake", "--run", "run", "--progress", "--json")
+    return folder, pbsdk("fit", write_table(folder).name, *options, cwd=folder)
+
+
+@pytest.fixture
+def called(monkeypatch, capsys):
+    """Run the command line in this process."""
+
+    def call(*arguments):
+        monkeypatch.setattr(sys, "argv", ["pbsdk", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code, *capsys.readouterr()
+
+    return call
+
+
+def test_debug_may_stand_before_or_after_the_command(tmp_path):
+    nothing = tmp_path / "nothing"
+    for words in (("--debug", "audit", nothing), ("audit", "--debug", nothing), ("audit", nothing, "--debug")):
+        shown = pbsdk(*words)
+        assert shown.returncode == 1
+        assert "Traceback" in shown.stderr
+        assert "LedgerError" in shown.stderr
+
+
+def test_after_two_dashes_debug_is_a_name(called):
+    code, _, err = called("audit", "show", "--", "--debug")
+    assert (code, err) == (1, "error: --debug is not a run folder: it holds no cache.db\n")
+
+
+def test_what_nobody_expected_is_one_line_that_says_it_is_a_bug(called, monkeypatch, tmp_path):
+    def broken(_):
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("pbsdk.audit.report.AuditReport.read", broken)
+    code, out, err = called("audit", tmp_path)
+    assert (code, out) == (70, "")
+    assert err.count("\n") == 1
+    assert "this is a bug in pbsdk" in err
+    assert "RuntimeError: two lines" in err
+    assert "--debug" in err
+    monkeypatch.setattr(sys, "argv", ["pbsdk", "audit", str(tmp_path), "--debug"])
+    with pytest.raises(RuntimeError, match="two"):
+        main()
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = f"{sys.executable} -m pbsdk audit schema | head -1; echo ${{PIPESTATUS[1]}}"
+    shown = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True, timeout=60)
+    assert shown.stdout == "{\n0\n"
+    assert shown.stderr == ""
+
+
+@pytest.mark.parametrize("line", ["--help", "prompts list --json", "predict model.json train.jsonl --run run"])
+def test_a_reader_that_is_gone_before_the_first_line_is_no_error_either(line, fitted):
+    folder, _ = fitted
+    command = f"{sys.executable} -m pbsdk {line} | (exec <&-; sleep 0); true"
+    shown = subprocess.run(
+        ["bash", "-c", command],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+        cwd=folder,
+        env={**os.environ, "PBSDK_BACKEND": "fake"},
+    )
+    assert shown.stderr == ""
+
+
+def test_an_interrupt_says_what_is_kept_and_ends_with_130(table):
+    command = [
+        sys.executable,
+        "-m",
+        "pbsdk",
+        "fit",
+        table.name,
+        "--backend",
+        "fake",
+        "-o",
+        "latency=0.5",
+        "--run",
+        "run",
+    ]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=table.parent)
+    while not (table.parent / "run" / "cache.db").exists():
+        time.sleep(0.02)
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (130, "")
+    assert err == "\ninterrupted; what was answered is kept, and the same command goes on from there\n"
+
+
+def test_an_interrupt_with_debug_shows_where(called, monkeypatch, tmp_path):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pbsdk.audit.report.AuditReport.read", interrupted)
+    assert called("audit", tmp_path) == (130, "", "\ninterrupted\n")
+    monkeypatch.setattr(sys, "argv", ["pbsdk", "--debug", "audit", str(tmp_path)])
+    with pytest.raises(KeyboardInterrupt):
+        main()
+
+
+def test_progress_goes_to_stderr_and_stdout_is_the_result_alone(fitted):
+    folder, shown = fitted
+    assert json.loads(shown.stdout)["train"] == 52
+    assert "asking" in shown.stderr
+    common = ("predict", "model.json", "train.jsonl", "--backend", "fake", "--run", "run")
+    quiet, loud = pbsdk(*common, cwd=folder), pbsdk(*common, "--progress", "--json", cwd=folder)
+    assert quiet.stdout == loud.stdout
+    assert [json.loads(line)["row"] for line in loud.stdout.splitlines()] == list(range(1, 65))
+    assert "predicting" in loud.stderr
+    assert "predicting" not in quiet.stderr

@@ -1,0 +1,71 @@
+"""`pbsdk serve` and `pbsdk parity`, in processes of their own and over a real socket."""
+
+import contextlib
+import json
+import re
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from pbsdk.classifier import PromptBoostingClassifier
+from pbsdk.connecting import connect
+from pbsdk.data.tickets import load_tickets
+
+pytest.importorskip("fastapi", reason="the server's packages are not installed (pbsdk[serve])")
+pytest.importorskip("requests", reason="the remote adapters' packages are not installed (pbsdk[remote])")
+
+
+@contextlib.contextmanager
+def served(*arguments):
+    command = [sys.executable, "-m", "pbsdk", "serve", *arguments, "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stderr.readline()
+            yield re.search(r"at (http://\S+)", line).group(1)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
+
+
+def pbsdk(*arguments):
+    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def test_a_served_model_trains_the_same_classifier_and_is_found_to_be_the_same(tmp_path):
+    train = load_tickets().train
+    with served("fake", "-o", "seed=3") as url:
+        with (
+            connect("http", url=url, run=tmp_path / "there") as there,
+            connect("fake", seed=3, run=tmp_path / "here") as here,
+        ):
+            prompts = ["<input> So <mask>.", "<input> The <mask>"]
+            far, near = (
+                PromptBoostingClassifier(lm, prompts, rounds=10, random_state=0).fit(train.texts, train.labels)
+                for lm in (there, here)
+            )
+            assert far.ensemble_ == near.ensemble_
+        same = pbsdk("parity", "fake", "http", "--a", "seed=3", "--b", f"url={url}", "--json")
+        assert same.returncode == 0, same.stderr
+        assert json.loads(same.stdout)["verdict"] == "same"
+        texts = tmp_path / "texts.txt"
+        texts.write_text("One text.\n\nAnother one.\n")
+        other = pbsdk("parity", "fake", "http", "--b", f"url={url}", "--texts", texts)
+        assert other.returncode == 1
+        assert "different" in other.stdout
+
+
+def test_options_and_addresses_that_cannot_work_are_one_line():
+    for arguments in (
+        ("serve", "fake", "-o", "seed"),
+        ("serve", "fake", "--host", "0.0.0.0"),
+        ("serve", "nonesuch"),
+        ("parity", "fake", "fake", "--texts", "/no/such/file"),
+    ):
+        shown = pbsdk(*arguments)
+        assert shown.returncode == 1
+        assert shown.stderr.startswith("error: ")
+        assert len(shown.stderr.splitlines()) == 1

