@@ -1,8 +1,8 @@
 """The estimator: texts and labels in, a classifier out, through the interface alone.
 
 `fit` checks everything that can be wrong before anything is sent, asks for every training and
-validation example under every prompt in one go, and then boosts on the answers without asking again.
-`predict` asks only for the prompts and tokens that the ensemble uses.
+validation example under every prompt in one go, and then lets a head learn from the answers without
+asking again. `predict` asks only for the prompts and tokens that the head needs.
 
 >>> from pbsdk.testing import FakeBackend
 >>> clf = PromptBoostingClassifier(FakeBackend(), ["<input> So <mask>.", "<input> The <mask>"], random_state=1)
@@ -14,8 +14,8 @@ validation example under every prompt in one go, and then boosts on the answers 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
@@ -39,11 +39,14 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import InputError, ModelFileError
-from pbsdk.learning.boosting import Boosted, Outcome, RoundRecord, WayOut, boost
-from pbsdk.learning.ensemble import Ensemble, SavedEnsemble, TrainingFacts, WeakLearner
-from pbsdk.learning.explanation import Explanation, LearnerRow
+from pbsdk.learning.boosting import Outcome, RoundRecord, WayOut
+from pbsdk.learning.ensemble import Ensemble
+from pbsdk.learning.explanation import Explanation
+from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, head_from
 from pbsdk.learning.matrix import collect
-from pbsdk.progress import progress_bar
+from pbsdk.learning.model_file import SavedClassifier, TrainingFacts
+from pbsdk.learning.parameters import check_choice, check_count
+from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.examples import Example, read_examples, read_labels
 from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template, choosers, escape_markers, fit_templates, read_pool, refuse_markers
@@ -52,7 +55,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["PromptBoostingClassifier"]
+__all__ = ["Prediction", "PromptBoostingClassifier"]
 
 Labels = npt.NDArray[Any]
 
@@ -61,6 +64,7 @@ Labels = npt.NDArray[Any]
 class _Problem:
     """What `fit` was given, checked."""
 
+    head: Head
     templates: list[Template]
     classes: Labels
     train: list[Example]
@@ -69,19 +73,33 @@ class _Problem:
     validation_labels: npt.NDArray[np.intp]
 
 
+@dataclass(frozen=True)
+class Prediction:
+    """The verdict on one text."""
+
+    label: Any
+    probabilities: Floats
+    """Each class's share (C,), in the order of `classes_`."""
+    beside: tuple[Floats, ...] = field(default=())
+    """The scores (C,) of each model that `predict_iter` was given to run beside."""
+
+
 class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
         backend: the language model, from `pbsdk.connect(...)`; copies of the estimator share it.
         prompts: a list of prompts, the name of a pool, or a pool's JSON file.
+        head: what learns from the answers: "boosting" (the paper's method), "voting" (one learner per
+            prompt, majority), "best" (the one of them that validates best), the name of a head that
+            another package registers, or a `pbsdk.learning.heads.Head`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
             fewer for more.
         n_prompts: use only the first so many prompts of the pool.
         draw: "cycles" (every prompt before any comes again) or "independent".
         on_perfect: what to do when a learner makes no error on the training set, which boosting can't
-            use: "vote" (one learner a prompt, majority) or "best" (the one that validates best).
+            use: "vote" (one learner per prompt, majority) or "best" (the one that validates best).
         merge_validation: train on the validation set too, and keep all `rounds`.
         style: how texts and prompts are joined: "plain", or "paper" as the authors did.
         markers: what to do with texts that contain a mask: "refuse" or "escape".
@@ -90,6 +108,15 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             likely to be trained on next, by cross-validation, and then need no second pass.
         random_state: the seed of the draws.
         progress: show progress bars; None: in a terminal or notebook.
+
+    Attributes:
+        classes_: the labels, sorted; the columns of `predict_proba`.
+        templates_: the prompts of the pool, as this model reads them.
+        fitted_: what the head learned (`pbsdk.learning.heads.Fitted`).
+        ensemble_: the weak learners that vote, for the heads that make them.
+        history_: what happened in each round of boosting; empty for other heads, and after `load`.
+        facts_: how the classifier came about, as its file says it.
+        n_train_: how many texts it learned from.
     """
 
     def __init__(
@@ -97,6 +124,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         backend: MaskedLMBackend,
         prompts: Any = "topic",
         *,
+        head: Any = "boosting",
         rounds: int = 200,
         m: int | None = None,
         n_prompts: int | None = None,
@@ -111,6 +139,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     ) -> None:
         self.backend = backend
         self.prompts = prompts
+        self.head = head
         self.rounds = rounds
         self.m = m
         self.n_prompts = n_prompts
@@ -145,58 +174,88 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         with (
             collect(islice(answers, len(train) * len(templates)), len(train), len(templates)) as train_answers,
             collect(answers, len(held_out), len(templates)) as held_out_answers,
+            progress_steps(problem.head.steps, what="training", unit="round", show=self.progress) as report,
         ):
-            boosted = boost(
-                train_answers,
-                problem.train_labels,
-                len(problem.classes),
-                rounds=self.rounds,
-                m=self.m,
-                draw=self.draw,
-                on_perfect=self.on_perfect,
-                seed=seed,
-                validation=(held_out_answers, problem.validation_labels) if held_out else None,
+            fitted = problem.head.fit(
+                Trial(
+                    train_answers,
+                    problem.train_labels,
+                    len(problem.classes),
+                    seed,
+                    validation=(held_out_answers, problem.validation_labels) if held_out else None,
+                    report=report,
+                )
             )
         self.classes_ = problem.classes
         self.templates_ = templates
-        self.ensemble_ = boosted.ensemble
-        self.history_ = boosted.history
+        self.fitted_ = fitted
+        self.history_ = fitted.history
         self.n_train_ = len(train)
+        self.facts_ = TrainingFacts(
+            n_train=len(train),
+            n_validation=len(held_out),
+            seed=seed,
+            validation_accuracy=fitted.validation_accuracy,
+            **fitted.facts,
+        )
+        self._head_name = problem.head.name
         self._chose_all = choosers(self.prompts).intersection(example.id for example in held_out)
-        self._facts = self._training_facts(problem, boosted, seed)
         return self
+
+    @property
+    def ensemble_(self) -> Ensemble:
+        """The weak learners that vote."""
+        check_is_fitted(self)
+        ensemble: Ensemble | None = getattr(self.fitted_, "ensemble", None)
+        if ensemble is None:
+            raise AttributeError(f"the head {self._head_name!r} makes no ensemble of weak learners; see fitted_")
+        return ensemble
 
     def predict(self, X: Any) -> Labels:
         """Return the label of each text."""
-        return self._labels(self._votes(X))
+        return self._labels(self._scores(self._new_examples(X)))
 
     def predict_proba(self, X: Any) -> Floats:
         """Return each class's share of the votes; columns as in `classes_`."""
-        votes = self._votes(X)
-        shares: Floats = votes / votes.sum(axis=1, keepdims=True)
-        return shares
+        scores = self._scores(self._new_examples(X))
+        return self.fitted_.probabilities(scores)
+
+    def predict_iter(self, X: Any, *, beside: Sequence[Fitted] = ()) -> Iterator[Prediction]:
+        """Yield the verdict on each text as soon as its answers have come.
+
+        The budget is asked for all texts before the first is sent. `beside` names other models over the same
+        prompts, which read the same answers at no further pass.
+        """
+        examples = self._new_examples(X)
+        models = [self.fitted_, *beside]
+        prompts = sorted({prompt for model in models for prompt in model.prompts})
+        answers = self._answers(examples, prompts, _union(model.tokens for model in models))
+        places = [[prompts.index(prompt) for prompt in model.prompts] for model in models]
+        labels = self.classes_.tolist()
+        for _ in examples:
+            group = list(islice(answers, len(prompts)))
+            scores, *others = (
+                model.scores_of_one([group[place] for place in where])
+                for model, where in zip(models, places, strict=True)
+            )
+            yield Prediction(labels[int(scores.argmax())], self.fitted_.probabilities(scores), tuple(others))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on texts and their labels.
 
         Texts that chose both the prompts and the number of rounds give a `ReusedExamplesWarning`.
         """
-        check_is_fitted(self)
-        examples = self._readable(X)
-        warn_of_reuse(examples, self._chose_all)
-        labels = read_labels(y, len(examples))
+        examples, labels = self._to_score(X, y)
         whole = self.keep == "auto" and len(examples) <= self.n_train_
-        predicted = self._labels(self._votes(X, whole=whole))
+        predicted = self._labels(self._scores(examples, whole=whole))
         return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def staged_score(self, X: Any, y: Any) -> Iterator[float]:
         """Yield the accuracy after the first learner, the first two, and so on to all."""
-        check_is_fitted(self)
-        examples = self._readable(X)
-        warn_of_reuse(examples, self._chose_all)
-        labels = read_labels(y, len(examples))
-        for votes in self.ensemble_.staged_votes(self._answers(examples, whole=False), len(examples)):
-            yield float(accuracy_score(labels, self._labels(votes)))
+        examples, labels = self._to_score(X, y)
+        answers = self._answers(examples, self.fitted_.prompts, self._needed_tokens)
+        for scores in self.fitted_.staged_scores(answers, len(examples)):
+            yield float(accuracy_score(labels, self._labels(scores)))
 
     def fit_queries(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> list[MaskedQuery]:
         """Return what `fit` would ask, in order; nothing is sent."""
@@ -210,7 +269,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         examples = self._readable(X)
         if fitted:
             check_is_fitted(self)
-            return self._predict_queries(examples, whole=False)
+            return self._queries_for(examples, self.fitted_.prompts), self._needed_tokens
         pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
         pairs = bool(examples) and examples[0].pair is not None
         templates = fit_templates(pool, self.backend.abilities, pairs=pairs)
@@ -220,17 +279,8 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """Return a table of prompts, words for each class, and weights."""
         check_is_fitted(self)
         vocabulary = self.backend.vocabulary
-        return Explanation(
-            tuple(self.classes_.tolist()),
-            tuple(
-                LearnerRow(
-                    self.templates_[learner.template].source,
-                    tuple(vocabulary[token] for token in learner.tokens),
-                    learner.alpha,
-                )
-                for learner in self.ensemble_.learners
-            ),
-        )
+        sources = [template.source for template in self.templates_]
+        return self.fitted_.explain(self.classes_.tolist(), sources, lambda token: vocabulary[token])
 
     @overload
     def plot_staged(self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: None = None) -> Figure: ...
@@ -303,14 +353,15 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         """Write the classifier as readable JSON: prompts, words, weights, and which model it needs."""
         check_is_fitted(self)
         vocabulary = self.backend.vocabulary
-        SavedEnsemble.of(
-            self.ensemble_,
+        SavedClassifier.of(
+            self.fitted_,
+            head=self._head_name,
             classes=self.classes_.tolist(),
             templates=[template.source for template in self.templates_],
             style=self.style,
             word=lambda token: vocabulary[token],
             identity=self.backend.identity,
-            facts=self._facts,
+            facts=self.facts_,
         ).save(path)
 
     @classmethod
@@ -319,24 +370,27 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
         Another model than the one it was trained on gives a warning that says what differs.
         """
-        saved = SavedEnsemble.load(path)
+        saved = SavedClassifier.load(path)
         difference = backend.identity.differences(saved.identity)
         if difference:
             warnings.warn(
                 f"{path} was trained on another model than this one ({difference}); its accuracy is not what it was",
                 stacklevel=2,
             )
-        loaded = cls(backend, prompts=list(saved.templates), style=saved.style, **parameters)
+        loaded = cls(backend, **{"head": saved.head, **parameters}, prompts=list(saved.templates), style=saved.style)
         loaded.classes_ = np.asarray(saved.classes)
         loaded.templates_ = [Template(source) for source in saved.templates]
-        loaded.ensemble_ = _translated(saved, backend.vocabulary, path)
+        loaded.fitted_ = saved.fitted(_translation(backend.vocabulary, path))
+        loaded.history_ = ()
+        loaded.facts_ = saved.facts
         loaded.n_train_ = saved.facts.n_train
+        loaded._head_name = saved.head
         loaded._chose_all = frozenset()  # a file doesn't name the examples
-        loaded._facts = saved.facts
         return loaded
 
     def _checked(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> _Problem:
         self._check_parameters()
+        head = head_from(self.head, self.get_params(deep=False))
         train = self._readable(X)
         if not train:
             raise InputError("there are no texts to train on")
@@ -347,6 +401,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise InputError(
                 f"all {len(labels)} texts are of one class, {classes.tolist()[0]!r}; training needs two classes or more"
             )
+        head.check(len(classes))
         strange = set(held_out_labels.tolist()) - set(classes.tolist())
         if strange:
             raise InputError(
@@ -358,6 +413,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
         templates = fit_templates(pool, self.backend.abilities, pairs=train[0].pair is not None)
         return _Problem(
+            head,
             templates,
             classes,
             train,
@@ -387,21 +443,10 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             raise InputError(
                 f"backend must be a language model, such as pbsdk.connect(); this is a {type(self.backend).__name__}"
             )
-        for name, optional in (("rounds", False), ("m", True), ("n_prompts", True)):
-            value = getattr(self, name)
-            if value is None and optional:
-                continue
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
-                raise InputError(f"{name} must be a whole number of at least 1, not {value!r}")
-        for name, choices in (
-            ("draw", ("cycles", "independent")),
-            ("on_perfect", ("vote", "best")),
-            ("style", ("plain", "paper")),
-            ("markers", ("refuse", "escape")),
-            ("keep", ("auto", "needed", "whole")),
-        ):
-            if getattr(self, name) not in choices:
-                raise InputError(f"{name} must be one of {', '.join(choices)}; not {getattr(self, name)!r}")
+        check_count("n_prompts", self.n_prompts, optional=True)
+        check_choice("style", self.style, ("plain", "paper"))
+        check_choice("markers", self.markers, ("refuse", "escape"))
+        check_choice("keep", self.keep, ("auto", "needed", "whole"))
 
     def _seed(self) -> int:
         if isinstance(self.random_state, Integral):
@@ -423,48 +468,52 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         # Example-major: a backend can share the text between the prompts of one example.
         return [template.query(example, phase, self.style) for example in examples for template in templates]
 
-    def _answers(self, examples: Sequence[Example], *, whole: bool) -> Iterator[MaskDistribution]:
-        queries, tokens = self._predict_queries(examples, whole=whole)
-        answers = self.backend.stream(queries, tokens)
+    def _new_examples(self, X: Any) -> list[Example]:
+        check_is_fitted(self)
+        return self._readable(X)
+
+    def _to_score(self, X: Any, y: Any) -> tuple[list[Example], Labels]:
+        examples = self._new_examples(X)
+        warn_of_reuse(examples, self._chose_all)
+        return examples, read_labels(y, len(examples))
+
+    @property
+    def _needed_tokens(self) -> Tokens | None:
+        return None if self.keep == "whole" else self.fitted_.tokens
+
+    def _queries_for(self, examples: Sequence[Example], prompts: Sequence[int]) -> list[MaskedQuery]:
+        return self._queries([self.templates_[prompt] for prompt in prompts], examples, Phase.PREDICT)
+
+    def _answers(
+        self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None
+    ) -> Iterator[MaskDistribution]:
+        queries = self._queries_for(examples, prompts)
+        answers = self.backend.stream(queries, None if self.keep == "whole" else tokens)
         return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
 
-    def _predict_queries(self, examples: Sequence[Example], *, whole: bool) -> tuple[list[MaskedQuery], Tokens | None]:
-        used = [self.templates_[template] for template in self.ensemble_.templates]
-        tokens = None if whole or self.keep == "whole" else self.ensemble_.tokens
-        return self._queries(used, examples, Phase.PREDICT), tokens
+    def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
+        answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)
+        return np.array(list(self.fitted_.scores(answers))).reshape(len(examples), -1)
 
-    def _votes(self, X: Any, *, whole: bool = False) -> Floats:
-        check_is_fitted(self)
-        examples = self._readable(X)
-        return self.ensemble_.votes(self._answers(examples, whole=whole), len(examples))
-
-    def _labels(self, votes: Floats) -> Labels:
-        chosen: Labels = self.classes_[votes.argmax(axis=1)]
+    def _labels(self, scores: Floats) -> Labels:
+        chosen: Labels = self.classes_[scores.argmax(axis=1)]
         return chosen
 
     def _tried(self) -> list[RoundRecord]:
         """Return the rounds whose learners the ensemble is a prefix of; none if the file doesn't say, or others took their place."""
-        if self._facts.way_out != WayOut.ROUNDS:
+        if self.fitted_.facts.get("way_out") != WayOut.ROUNDS:
             return []
-        return [record for record in getattr(self, "history_", ()) if record.outcome is Outcome.KEPT]
-
-    def _training_facts(self, problem: _Problem, boosted: Boosted, seed: int) -> TrainingFacts:
-        return TrainingFacts(
-            n_train=len(problem.train),
-            n_validation=len(problem.validation),
-            rounds_run=len(boosted.history),
-            rounds_kept=boosted.rounds_kept,
-            m=boosted.m,
-            seed=seed,
-            draw=self.draw,
-            on_perfect=self.on_perfect,
-            way_out=boosted.way_out,
-            validation_accuracy=boosted.validation_accuracy,
-        )
+        return [record for record in self.history_ if record.outcome is Outcome.KEPT]
 
 
-def _translated(saved: SavedEnsemble, vocabulary: Vocabulary, path: str | Path) -> Ensemble:
-    """Return the ensemble with each word's token in this vocabulary."""
+def _union(tokens: Iterable[Tokens | None]) -> Tokens | None:
+    """Return all tokens that some model needs; None if one needs whole answers."""
+    every = list(tokens)
+    return None if any(some is None for some in every) else np.unique(np.concatenate(every))  # type: ignore[arg-type]
+
+
+def _translation(vocabulary: Vocabulary, path: str | Path) -> TokenOf:
+    """Return what finds each word of a file in this vocabulary."""
 
     def token_of(token: int, word: str) -> int:
         if isinstance(vocabulary, OpenVocabulary):
@@ -476,7 +525,4 @@ def _translated(saved: SavedEnsemble, vocabulary: Vocabulary, path: str | Path) 
             raise ModelFileError(f"{path} uses the word {word!r}, which is not a token of this model; train it anew")
         return found
 
-    learners = tuple(
-        WeakLearner(one.prompt, tuple(map(token_of, one.tokens, one.words)), one.alpha) for one in saved.learners
-    )
-    return Ensemble(len(saved.classes), learners)
+    return token_of

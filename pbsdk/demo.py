@@ -13,17 +13,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+from sklearn.metrics import accuracy_score
 
 from pbsdk.audit.report import AuditReport
-from pbsdk.backend import Phase
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.connecting import connect
 from pbsdk.data.tickets import Split, load_tickets
 from pbsdk.errors import InputError
-from pbsdk.learning.ensemble import Ensemble, WeakLearner
-from pbsdk.progress import progress_bar
-from pbsdk.queries.examples import read_examples
+from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 
 __all__ = ["DemoResult", "run_demo"]
 
@@ -107,17 +104,13 @@ def _asked(report: AuditReport) -> int:
 
 def _test(clf: PromptBoostingClassifier, test: Split) -> tuple[float, float]:
     """Return the accuracies of the class names as words, and of the classifier, from the same passes."""
-    trained: Ensemble = clf.ensemble_
     names = tuple(_token(clf, str(label)) for label in clf.classes_)
-    untrained = Ensemble(trained.n_classes, tuple(WeakLearner(at, names, 1.0) for at in trained.templates))
-    examples = read_examples(test.texts)
-    templates = [clf.templates_[at] for at in trained.templates]
-    queries = [template.query(example, Phase.PREDICT) for example in examples for template in templates]
-    tokens = np.union1d(trained.tokens, names)
-    answers = list(progress_bar(clf.backend.stream(queries, tokens), total=len(queries), what="testing"))
-    labels = np.searchsorted(clf.classes_, test.labels)
-    zero_shot, boosted = (float((e.predict(answers, len(test)) == labels).mean()) for e in (untrained, trained))
-    return zero_shot, boosted
+    learners = (WeakLearner(prompt, names, 1.0) for prompt in clf.fitted_.prompts)
+    untrained = FittedEnsemble(Ensemble(len(names), tuple(learners)))
+    verdicts = list(clf.predict_iter(test.texts, beside=[untrained]))
+    zero_shot = [clf.classes_[verdict.beside[0].argmax()] for verdict in verdicts]
+    trained = [verdict.label for verdict in verdicts]
+    return accuracy_score(test.labels, zero_shot), accuracy_score(test.labels, trained)
 
 
 def _token(clf: PromptBoostingClassifier, name: str) -> int:

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from pbsdk.errors import MissingExtra, PbsdkError, SetupError
+from pbsdk.errors import InputError, MissingExtra, PbsdkError, SetupError
 
-__all__ = ["PluginGroup"]
+__all__ = ["HEADS", "PluginGroup"]
 
 
 @dataclass(frozen=True)
@@ -51,3 +51,6 @@ class PluginGroup:
 
     def _entries(self) -> dict[str, metadata.EntryPoint]:
         return {entry.name: entry for entry in metadata.entry_points(group=self.group)}
+
+
+HEADS = PluginGroup("pbsdk.heads", "head", unknown=InputError)

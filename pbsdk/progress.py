@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 with warnings.catch_warnings():
@@ -13,7 +14,7 @@ with warnings.catch_warnings():
     warnings.simplefilter("ignore")
     from tqdm.auto import tqdm
 
-__all__ = ["progress_bar"]
+__all__ = ["progress_bar", "progress_steps"]
 
 Item = TypeVar("Item")
 
@@ -25,7 +26,22 @@ def progress_bar(
 
     `show` None means: where somebody is looking, unless tqdm's own variable TQDM_DISABLE is set.
     """
-    if show is None:
-        # A notebook's standard error is no terminal, but somebody looks at it.
-        show = (sys.stderr.isatty() or "ipykernel" in sys.modules) and not os.environ.get("TQDM_DISABLE")
-    yield from tqdm(items, total=total, desc=what, unit=f" {unit}", disable=not show, leave=False)
+    yield from tqdm(items, total=total, desc=what, unit=f" {unit}", disable=not _shown(show), leave=False)
+
+
+@contextmanager
+def progress_steps(total: int, *, what: str, unit: str, show: bool | None = None) -> Iterator[Callable[[], None]]:
+    """Give a function to be called after each step of work that isn't an iteration; `show` as for `progress_bar`."""
+    with tqdm(total=total, desc=what, unit=f" {unit}", disable=not (total and _shown(show)), leave=False) as bar:
+
+        def step() -> None:
+            bar.update()
+
+        yield step
+
+
+def _shown(show: bool | None) -> bool:
+    if show is not None:
+        return show
+    # A notebook's standard error is no terminal, but somebody looks at it.
+    return (sys.stderr.isatty() or "ipykernel" in sys.modules) and not os.environ.get("TQDM_DISABLE")

@@ -1,6 +1,7 @@
 """The estimator: from texts to a classifier, through the interface alone."""
 
 import json
+import re
 
 import numpy as np
 import pandas as pd
@@ -159,6 +160,56 @@ def test_staged_scores_end_with_the_score():
     assert stages[-1] == clf.score(TEST.texts, TEST.labels)
 
 
+def test_texts_that_can_be_read_once_only_are_read_once():
+    clf = fitted(rounds=5)
+    assert clf.score(iter(TEST.texts), iter(TEST.labels)) == clf.score(TEST.texts, TEST.labels)
+    staged = list(clf.staged_score(iter(TEST.texts), iter(TEST.labels)))
+    assert staged == list(clf.staged_score(TEST.texts, TEST.labels))
+
+
+def test_verdicts_come_one_by_one_as_their_answers_do():
+    fake = FakeBackend()
+    clf = fitted(fake, rounds=5)
+    before = len(fake.asked)
+    verdicts = clf.predict_iter(iter(TEST.texts))
+    first = next(verdicts)
+    assert 0 < len(fake.asked) - before < len(TEST.texts) * len(clf.fitted_.prompts)
+    every = [first, *verdicts]
+    assert [verdict.label for verdict in every] == clf.predict(TEST.texts).tolist()
+    assert (np.array([verdict.probabilities for verdict in every]) == clf.predict_proba(TEST.texts)).all()
+
+
+def test_another_model_runs_beside_from_the_same_answers():
+    fake = FakeBackend()
+    clf, other = fitted(fake, rounds=5), fitted(rounds=9, head="voting")
+    before = len(fake.asked)
+    verdicts = list(clf.predict_iter(TEST.texts, beside=[other.fitted_]))
+    prompts = set(clf.fitted_.prompts) | set(other.fitted_.prompts)
+    assert len(fake.asked) - before == len(TEST.texts) * len(prompts)
+    said = clf.classes_[[int(verdict.beside[0].argmax()) for verdict in verdicts]]
+    assert (said == other.predict(TEST.texts)).all()
+    assert [verdict.label for verdict in verdicts] == clf.predict(TEST.texts).tolist()
+
+
+def test_rounds_are_shown_where_progress_is(capsys):
+    fitted(rounds=30, progress=True)
+    assert "training" in capsys.readouterr().err
+    fitted(rounds=30, progress=False)
+    assert not capsys.readouterr().err
+
+
+def test_every_documented_attribute_exists_after_fit_and_after_load(tmp_path):
+    clf = fitted(rounds=5)
+    clf.save(tmp_path / "model.json")
+    loaded = PromptBoostingClassifier.load(tmp_path / "model.json", FakeBackend())
+    documented = re.findall(r"^        (\w+_):", PromptBoostingClassifier.__doc__, flags=re.MULTILINE)
+    assert set(documented) >= {"classes_", "templates_", "ensemble_", "history_", "n_train_"}
+    for one in (clf, loaded):
+        assert all(hasattr(one, name) for name in documented)
+        assert {name for name in vars(one) if name.endswith("_")} <= set(documented)
+    assert loaded.facts_ == clf.facts_
+
+
 def test_without_validation_all_rounds_are_kept_and_merging_trains_on_both():
     assert len(fitted(rounds=7, validation=None).ensemble_.learners) == 7
     merged = fitted(rounds=7, merge_validation=True)
@@ -203,7 +254,8 @@ def test_explain_shows_prompts_words_and_weights():
     assert table.rows[0].prompt in str(table)
     assert repr(table.rows[0].words[0]) in str(table)
     assert "&lt;input&gt;" in table._repr_html_()
-    assert "<script" not in clf._repr_html_() or "<input>" not in clf._repr_html_()
+    assert "<input>" not in table._repr_html_()
+    assert "<input>" not in clf._repr_html_()
     assert table.words("billing", 3)[0] in {word.strip() for row in table.rows for word in [row.words[1]]}
 
 

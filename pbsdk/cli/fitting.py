@@ -11,7 +11,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
@@ -99,7 +98,6 @@ def fit(
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
-    from pbsdk.learning.ensemble import SavedEnsemble
     from pbsdk.queries.examples import read_examples
     from pbsdk.queries.reuse import warn_of_reuse
     from pbsdk.queries.templates import choosers
@@ -136,8 +134,8 @@ def fit(
                 "run": str(lm.ledger.folder),
                 "train": len(train),
                 "validation": 0 if dev is None else len(dev),
-                "learners": len(clf.ensemble_.learners),
-                "validation_accuracy": SavedEnsemble.load(output).facts.validation_accuracy,
+                "learners": clf.fitted_.size,
+                "validation_accuracy": clf.facts_.validation_accuracy,
                 "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
                 "sent_now": _sends(report) - before,
                 "audit": report.to_dict(),
@@ -221,11 +219,11 @@ def predict(
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
-    from pbsdk.learning.ensemble import SavedEnsemble
+    from pbsdk.learning.model_file import SavedClassifier
 
     with plainly():
         options = read_options(option)
-        saved = SavedEnsemble.load(model)
+        saved = SavedClassifier.load(model)
         texts = load_table(
             data,
             text=text_column,
@@ -268,17 +266,10 @@ def predict(
 
 def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
     """Yield a row a text as its answers come; the budget is asked for all of them before the first."""
-    from pbsdk.progress import progress_bar
-
-    queries, tokens = clf.predict_queries(texts.examples)
-    answers = progress_bar(
-        clf.backend.stream(queries, tokens), total=len(queries), what="predicting", show=clf.progress
-    )
     classes = clf.classes_.tolist()
-    for at in range(len(texts)):
-        votes = clf.ensemble_.votes(islice(answers, len(clf.ensemble_.templates)), 1)[0]  # (C,)
-        label = classes[int(votes.argmax())]
-        shares = (votes / votes.sum()).round(6).tolist()
+    for at, verdict in enumerate(clf.predict_iter(texts.examples)):
+        label = verdict.label
+        shares = verdict.probabilities.round(6).tolist()
         row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
         if texts.labels:
             row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}

@@ -21,9 +21,9 @@ def explain(model: Model, *, as_json: AsJson = False) -> None:
     Examples:
         pbsdk explain model.json
     """
-    from pbsdk.learning.ensemble import SavedEnsemble
+    from pbsdk.learning.model_file import SavedClassifier
 
-    explanation = SavedEnsemble.load(model).explain()
+    explanation = SavedClassifier.load(model).explain()
     show(explanation, explanation.to_dict(), as_json=as_json)
 
 

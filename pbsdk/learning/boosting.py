@@ -1,7 +1,7 @@
 """SAMME over prompts: each round asks one template for its best verbalizer, and weighs it.
 
 The answers are all there before the first round; boosting only looks at them again under other
-weights. `boost` is the loop, `_Rounds.one` a single round. A round ends in one of three ways
+weights. `Boosting` is the head, `boost` the loop, `_Rounds.one` a single round. A round ends in one of three ways
 (`Outcome`) and the loop in one of three (`WayOut`):
 
 - a learner with `err >= 1 - 1/C` is DROPPED: the round is spent and the weights stay;
@@ -24,45 +24,26 @@ then (a learner as good as chance but for the rounding of weights) is dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.errors import InputError
-from pbsdk.learning.ensemble import Ensemble, WeakLearner
-from pbsdk.learning.matrix import TokenMatrix
-from pbsdk.learning.verbalizer import (
-    TOTAL_WEIGHT,
-    Verbalizer,
-    VerbalizerSearch,
-    Weights,
-    check_labels,
-    checked_m,
-    uniform_weights,
-)
+from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
+from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Validation
+from pbsdk.learning.parameters import check_choice, check_count
+from pbsdk.learning.verbalizer import TOTAL_WEIGHT, Verbalizer, Weights, checked_m, uniform_weights
+from pbsdk.learning.voting import Matrices, Searches, Validator
 
-__all__ = [
-    "Boosted",
-    "Outcome",
-    "RoundRecord",
-    "Validation",
-    "WayOut",
-    "best_single",
-    "boost",
-    "one_per_prompt",
-    "reweigh",
-    "samme_alpha",
-    "vote",
-]
+__all__ = ["Boosted", "Boosting", "Outcome", "RoundRecord", "WayOut", "boost", "reweigh", "samme_alpha"]
 
-Matrices = Sequence[TokenMatrix]
-Validation = tuple[Matrices, npt.ArrayLike]
 Draw = Literal["cycles", "independent"]
 OnPerfect = Literal["vote", "best"]
+DRAWS: tuple[Draw, ...] = get_args(Draw)
+ON_PERFECT: tuple[OnPerfect, ...] = get_args(OnPerfect)
 
 
 class Outcome(StrEnum):
@@ -154,78 +135,63 @@ def draws(n_templates: int, draw: Draw, seed: int | np.random.Generator | None) 
 class _Rounds:
     """The searches of all templates, the weights, and a memory of what doesn't change with them."""
 
-    def __init__(self, train: Matrices, labels: npt.NDArray[np.int64], n_classes: int, m: int) -> None:
-        self.n_classes = n_classes
-        self.weights = uniform_weights(len(labels))
-        self._given = (train, labels, m)
-        self._searches: dict[int, VerbalizerSearch] = {}
+    def __init__(self, searches: Searches) -> None:
+        self._searches = searches
+        self._weights = uniform_weights(searches.n_examples)
         self._dropped: dict[int, Verbalizer] = {}  # under the present weights
-        self._unweighted: dict[int, Verbalizer] = {}
         self._at_start = True
-
-    def best(self, template: int, weights: Weights) -> Verbalizer:
-        """Return the template's best verbalizer under some weights."""
-        if template not in self._searches:
-            train, labels, m = self._given
-            self._searches[template] = VerbalizerSearch(train[template], labels, self.n_classes, m)
-        return self._searches[template].best(weights)
-
-    def unweighted(self, template: int) -> Verbalizer:
-        """Return the template's best verbalizer on the unweighted set."""
-        if template not in self._unweighted:
-            self._unweighted[template] = self.best(template, uniform_weights(len(self.weights)))
-        return self._unweighted[template]
 
     def one(self, template: int) -> tuple[Verbalizer, float, float, Outcome]:
         """Run a round: return the verbalizer, its error and alpha, and the outcome."""
-        total = int(self.weights.sum())
+        total, n_classes = int(self._weights.sum()), self._searches.n_classes
         if self._at_start:
-            found = self.unweighted(template)
+            found = self._searches.unweighted(template)
         else:
-            found = self._dropped.get(template) or self.best(template, self.weights)
+            found = self._dropped.get(template) or self._searches.best(template, self._weights)
         error = found.error / total
         if found.error == 0:
             return found, 0.0, math.inf, Outcome.PERFECT
-        alpha = samme_alpha(found.error, total, self.n_classes)
+        alpha = samme_alpha(found.error, total, n_classes)
         if alpha <= 0:
             self._dropped[template] = found
             return found, error, alpha, Outcome.DROPPED
-        self.weights = reweigh(self.weights, found.wrong, self.n_classes)
+        self._weights = reweigh(self._weights, found.wrong, n_classes)
         self._dropped.clear()
         self._at_start = False
         return found, error, alpha, Outcome.KEPT
 
-    def close(self) -> None:
-        """Give back what the searches hold on disk."""
-        for search in self._searches.values():
-            search.close()
 
+class _Growing:
+    """The learners kept so far, how they do on the validation set, and what happened in each round."""
 
-class _Validator:
-    """Follows the votes of a growing ensemble on the validation set."""
+    def __init__(self, validator: Validator | None) -> None:
+        self.validator = validator
+        self.learners: list[WeakLearner] = []
+        self.history: list[RoundRecord] = []
+        self._accuracies: list[float] = []
 
-    def __init__(self, validation: Validation, n_classes: int, n_templates: int) -> None:
-        self.matrices, labels = validation
-        if len(self.matrices) != n_templates:
-            raise InputError(f"validation has {len(self.matrices)} templates and training {n_templates}; use the same")
-        self._labels = np.asarray(labels, dtype=np.int64)
-        if self._labels.shape != (self.matrices[0].n_examples,) or len(self._labels) == 0:
-            raise InputError(
-                f"validation needs a label for each of {self.matrices[0].n_examples} examples, at least one"
-            )
-        if not 0 <= self._labels.min() <= self._labels.max() < n_classes:
-            raise InputError(f"a validation label is not one of training's {n_classes} classes")
-        self._votes = np.zeros((len(self._labels), n_classes))
+    def add(self, template: int, found: Verbalizer, error: float, alpha: float, outcome: Outcome) -> RoundRecord:
+        """Note a round, and keep its learner if it is one to keep."""
+        kept = alpha if outcome is Outcome.KEPT else None
+        if kept is not None:
+            self.learners.append(WeakLearner(template, found.tokens, kept))
+            if self.validator is not None:
+                self._accuracies.append(self.validator.add(self.learners[-1]))
+        accuracy = self._accuracies[-1] if self._accuracies else None
+        self.history.append(RoundRecord(template, found.tokens, error, kept, outcome, accuracy))
+        return self.history[-1]
 
-    def add(self, learner: WeakLearner) -> float:
-        """Let a learner vote too, and return the accuracy."""
-        self._votes[np.arange(len(self._labels)), learner.says(self.matrices)] += learner.alpha
-        return float((self._votes.argmax(axis=1) == self._labels).mean())
+    @property
+    def way_out(self) -> WayOut:
+        """How boosting ended, if it ends now."""
+        if self.history[-1].outcome is Outcome.PERFECT:
+            return WayOut.PERFECT
+        return WayOut.ROUNDS if self.learners else WayOut.NO_LEARNER
 
-    def accuracy(self, learners: Sequence[WeakLearner]) -> float:
-        """Return the accuracy of learners on their own."""
-        self._votes[:] = 0
-        return [self.add(learner) for learner in learners][-1]
+    @property
+    def best_prefix(self) -> list[WeakLearner]:
+        """The first learners that do best on validation, the longest of equals; all, if nothing was validated."""
+        return self.learners[: _best_prefix(self._accuracies) if self._accuracies else None]
 
 
 def boost(
@@ -246,104 +212,97 @@ def boost(
     Without a validation set, every learner of the `rounds` is in the ensemble. `progress` is called
     after each round.
     """
-    if rounds < 1:
-        raise InputError(f"rounds is {rounds}; at least 1 is needed")
-    if draw not in ("cycles", "independent"):
-        raise InputError(f"draw is {draw!r}; it can be 'cycles' or 'independent'")
-    if on_perfect not in ("vote", "best"):
-        raise InputError(f"on_perfect is {on_perfect!r}; it can be 'vote' or 'best'")
-    state, validator = _prepared(train, labels, n_classes, m, validation)
-    learners: list[WeakLearner] = []
-    accuracies: list[float] = []
-    history: list[RoundRecord] = []
-    try:
+    check_count("rounds", rounds)
+    check_choice("draw", draw, DRAWS)
+    check_choice("on_perfect", on_perfect, ON_PERFECT)
+    with Searches(train, labels, n_classes, m) as searches:
+        growing = _Growing(None if validation is None else Validator(validation, n_classes, len(train)))
+        state = _Rounds(searches)
         for template, _ in zip(draws(len(train), draw, seed), range(rounds), strict=False):
-            found, error, alpha, outcome = state.one(template)
-            if outcome is Outcome.KEPT:
-                learners.append(WeakLearner(template, found.tokens, alpha))
-                if validator is not None:
-                    accuracies.append(validator.add(learners[-1]))
-            accuracy = accuracies[-1] if accuracies else None
-            kept = alpha if outcome is Outcome.KEPT else None
-            history.append(RoundRecord(template, found.tokens, error, kept, outcome, accuracy))
+            record = growing.add(template, *state.one(template))
             if progress is not None:
-                progress(history[-1])
-            if outcome is Outcome.PERFECT:
+                progress(record)
+            if record.outcome is Outcome.PERFECT:
                 break
-        way_out = WayOut.ROUNDS
-        if history[-1].outcome is Outcome.PERFECT or not learners:
-            way_out = WayOut.NO_LEARNER if history[-1].outcome is not Outcome.PERFECT else WayOut.PERFECT
-            chosen = _one_each(state, len(train))
+        chosen = growing.best_prefix
+        if growing.way_out is not WayOut.ROUNDS:
+            chosen = searches.one_each()
             if on_perfect == "best":
-                chosen = [_best_of(chosen, state, validator)]
-        else:
-            chosen = learners[: _best_prefix(accuracies) if accuracies else None]
-    finally:
-        state.close()
+                chosen = [searches.best_of(chosen, growing.validator)]
     return Boosted(
         ensemble=Ensemble(n_classes, tuple(chosen)),
-        learners=tuple(learners),
-        way_out=way_out,
-        history=tuple(history),
-        m=checked_m(m, n_classes),
-        validation_accuracy=validator.accuracy(chosen) if validator is not None else None,
+        learners=tuple(growing.learners),
+        way_out=growing.way_out,
+        history=tuple(growing.history),
+        m=searches.m,
+        validation_accuracy=growing.validator.accuracy(chosen) if growing.validator is not None else None,
     )
-
-
-def one_per_prompt(
-    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None
-) -> list[WeakLearner]:
-    """Return each prompt's best learner on the unweighted set, with alpha 1."""
-    state, _ = _prepared(train, labels, n_classes, m, None)
-    try:
-        return _one_each(state, len(train))
-    finally:
-        state.close()
-
-
-def vote(train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None) -> Ensemble:
-    """Return the paper's PromptVoting: one learner per prompt, each with one vote."""
-    return Ensemble(n_classes, tuple(one_per_prompt(train, labels, n_classes, m=m)))
-
-
-def best_single(
-    train: Matrices,
-    labels: npt.ArrayLike,
-    n_classes: int,
-    *,
-    m: int | None = None,
-    validation: Validation | None = None,
-) -> Ensemble:
-    """Return the one learner per prompt that does best on validation, or else on training."""
-    state, validator = _prepared(train, labels, n_classes, m, validation)
-    try:
-        return Ensemble(n_classes, (_best_of(_one_each(state, len(train)), state, validator),))
-    finally:
-        state.close()
-
-
-def _prepared(
-    train: Matrices, labels: npt.ArrayLike, n_classes: int, m: int | None, validation: Validation | None
-) -> tuple[_Rounds, _Validator | None]:
-    """Check everything before the first round."""
-    if not train:
-        raise InputError("the pool has no prompts; give at least one")
-    values = check_labels(labels, n_classes, train[0].n_examples)
-    validator = None if validation is None else _Validator(validation, n_classes, len(train))
-    return _Rounds(train, values, n_classes, checked_m(m, n_classes)), validator
-
-
-def _one_each(state: _Rounds, n_templates: int) -> list[WeakLearner]:
-    return [WeakLearner(template, state.unweighted(template).tokens, 1.0) for template in range(n_templates)]
-
-
-def _best_of(learners: list[WeakLearner], state: _Rounds, validator: _Validator | None) -> WeakLearner:
-    """Return the most accurate learner, the first of equals."""
-    if validator is not None:
-        return max(learners, key=lambda learner: validator.accuracy([learner]))
-    return min(learners, key=lambda learner: state.unweighted(learner.template).error)
 
 
 def _best_prefix(accuracies: Sequence[float]) -> int:
     """Return the length of the prefix that does best, the longest of equals."""
     return max(range(1, len(accuracies) + 1), key=lambda length: (accuracies[length - 1], length))
+
+
+@dataclass(frozen=True)
+class Boosting(Head):
+    """The paper's method, to the letter.
+
+    Args:
+        rounds: how many rounds at most.
+        m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for more.
+        draw: "cycles" (every prompt before any comes again) or "independent".
+        on_perfect: what to do when a learner makes no error on the training set, which boosting can't use: "vote" (one
+            learner per prompt, majority) or "best" (the one that validates best).
+    """
+
+    name: ClassVar[str] = "boosting"
+
+    rounds: int = 200
+    m: int | None = None
+    draw: Draw = "cycles"
+    on_perfect: OnPerfect = "vote"
+
+    def __post_init__(self) -> None:
+        check_count("rounds", self.rounds)
+        check_count("m", self.m, optional=True)
+        check_choice("draw", self.draw, DRAWS)
+        check_choice("on_perfect", self.on_perfect, ON_PERFECT)
+
+    @property
+    def steps(self) -> int:
+        """The rounds."""
+        return self.rounds
+
+    def check(self, n_classes: int) -> None:
+        """Refuse an m that can't be searched."""
+        checked_m(self.m, n_classes)
+
+    def fit(self, trial: Trial) -> FittedEnsemble:
+        """Run the rounds."""
+        boosted = boost(
+            trial.answers,
+            trial.labels,
+            trial.n_classes,
+            rounds=self.rounds,
+            m=self.m,
+            draw=self.draw,
+            on_perfect=self.on_perfect,
+            seed=trial.seed,
+            validation=trial.validation,
+            progress=lambda _: trial.report(),
+        )
+        facts = {
+            "rounds_run": len(boosted.history),
+            "rounds_kept": boosted.rounds_kept,
+            "m": boosted.m,
+            "draw": self.draw,
+            "on_perfect": self.on_perfect,
+            "way_out": boosted.way_out.value,
+        }
+        return FittedEnsemble(boosted.ensemble, boosted.history, facts, boosted.validation_accuracy)
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
+        """Return the ensemble of a file."""
+        return FittedEnsemble.restored(state, n_classes, n_prompts, token_of)

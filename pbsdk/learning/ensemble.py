@@ -1,4 +1,4 @@
-"""Weak learners that vote, and the file they are saved in.
+"""Weak learners that vote.
 
 A `WeakLearner` is a template, one token per class, and a weight alpha. It says the class whose token
 is most probable at the mask (ties to the lowest class). An `Ensemble` gives each class the summed
@@ -14,45 +14,29 @@ answers as they come, example by example and template by template, and keeps not
 >>> ensemble.votes(answers, 1), ensemble.predict(answers, 1)
 (array([[0.5, 1. ]]), array([1]))
 
-A `SavedEnsemble` is readable JSON: the words beside the tokens, the prompts as they were typed, how
-it was trained and which model answers. It holds no texts and no credentials.
+A `FittedEnsemble` is what the paper's heads make of a trial: an ensemble whose votes are its scores.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
-from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StrictBool,
-    StrictFloat,
-    StrictInt,
-    StrictStr,
-    ValidationError,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, Field
 
-from pbsdk.backend import Floats, MaskDistribution, ModelIdentity, Tokens
-from pbsdk.errors import BadAnswer, InputError, ModelFileError
+from pbsdk.backend import Floats, MaskDistribution, Tokens
+from pbsdk.errors import BadAnswer, InputError
 from pbsdk.learning.explanation import Explanation, LearnerRow
+from pbsdk.learning.heads import Fitted, TokenOf, Word
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.verbalizer import says
-from pbsdk.queries.templates import Style
-from pbsdk.version import __version__
 
-__all__ = ["Ensemble", "SavedEnsemble", "SavedLearner", "TrainingFacts", "WeakLearner"]
+__all__ = ["Ensemble", "FittedEnsemble", "SavedLearner", "WeakLearner"]
 
 
 @dataclass(frozen=True)
@@ -148,16 +132,10 @@ class Ensemble:
         return classes
 
 
-Label = StrictBool | StrictInt | StrictFloat | StrictStr
-VERSION = 1
+class SavedLearner(BaseModel):
+    """A weak learner in a file, with its words."""
 
-
-class _Model(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, populate_by_name=True)
-
-
-class SavedLearner(_Model):
-    """A weak learner, with its words."""
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     prompt: Annotated[int, Field(ge=0)]
     tokens: tuple[Annotated[int, Field(ge=0)], ...]
@@ -165,141 +143,81 @@ class SavedLearner(_Model):
     alpha: float
 
 
-class TrainingFacts(_Model):
-    """How an ensemble came about."""
+class _State(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
 
-    n_train: int
-    n_validation: int
-    rounds_run: int
-    rounds_kept: int
-    m: int
-    seed: int | None
-    draw: str
-    on_perfect: str
-    way_out: str
-    validation_accuracy: float | None
-
-
-class SavedEnsemble(_Model):
-    """A trained classifier as a file: everything to predict with, given the model."""
-
-    schema_name: Literal["pbsdk.ensemble"] = Field(default="pbsdk.ensemble", alias="schema")
-    version: int = VERSION
-    pbsdk: str = __version__
-    model: dict[str, str]
-    """The identity of the model: its name and details."""
-    classes: tuple[Label, ...]
-    templates: tuple[str, ...]
-    """The prompts of the pool, as they were typed."""
-    style: Style
-    """How prompts are rendered."""
     learners: tuple[SavedLearner, ...]
-    facts: TrainingFacts
 
-    @model_validator(mode="after")
-    def _sizes_fit(self) -> Self:
-        if len(self.classes) < 2 or len(set(self.classes)) < len(self.classes):
-            raise ValueError("it needs at least two classes, each once")
-        if not self.learners:
-            raise ValueError("it has no learners")
-        for k, learner in enumerate(self.learners):
-            if not len(learner.tokens) == len(learner.words) == len(self.classes):
-                raise ValueError(f"learner {k} needs a token and a word for each of {len(self.classes)} classes")
-            if learner.prompt >= len(self.templates):
-                raise ValueError(f"learner {k} uses prompt {learner.prompt} of {len(self.templates)}, counted from 0")
-        return self
 
-    @classmethod
-    def of(
-        cls,
-        ensemble: Ensemble,
-        *,
-        classes: Iterable[Label],
-        templates: Iterable[str],
-        style: Style,
-        word: Callable[[int], str],
-        identity: ModelIdentity,
-        facts: TrainingFacts,
-    ) -> SavedEnsemble:
-        """Put together what a file holds; `word` tells what a token says."""
-        return cls(
-            model=json.loads(identity.to_json()),
-            classes=tuple(classes),
-            templates=tuple(templates),
-            style=style,
-            learners=tuple(
-                SavedLearner(
-                    prompt=learner.template,
-                    tokens=learner.tokens,
-                    words=tuple(word(token) for token in learner.tokens),
-                    alpha=learner.alpha,
-                )
-                for learner in ensemble.learners
-            ),
-            facts=facts,
-        )
+@dataclass(frozen=True)
+class FittedEnsemble(Fitted):
+    """An ensemble whose votes are scores, and how it came about."""
+
+    ensemble: Ensemble
+    history: tuple[Any, ...] = ()
+    facts: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
+    validation_accuracy: float | None = None
 
     @property
-    def ensemble(self) -> Ensemble:
-        """The ensemble itself."""
-        learners = tuple(WeakLearner(saved.prompt, saved.tokens, saved.alpha) for saved in self.learners)
-        return Ensemble(len(self.classes), learners)
+    def n_classes(self) -> int:  # type: ignore[override] # read only
+        """How many classes it tells apart."""
+        return self.ensemble.n_classes
 
     @property
-    def identity(self) -> ModelIdentity:
-        """The model that it was trained on."""
-        return ModelIdentity.from_json(json.dumps(self.model))
+    def prompts(self) -> tuple[int, ...]:  # type: ignore[override] # read only
+        """The prompts that some learner uses."""
+        return self.ensemble.templates
 
-    def explain(self) -> Explanation:
-        """Return a table of prompts, words for each class, and weights."""
-        rows = (LearnerRow(self.templates[saved.prompt], saved.words, saved.alpha) for saved in self.learners)
-        return Explanation(self.classes, tuple(rows))
+    @property
+    def tokens(self) -> Tokens:  # type: ignore[override] # read only
+        """The tokens that some learner uses."""
+        return self.ensemble.tokens
 
-    def save(self, path: str | Path) -> None:
-        """Write the file as a whole or not at all."""
-        target = Path(path)
-        text = self.model_dump_json(by_alias=True, indent=2) + "\n"
-        try:
-            handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-            try:
-                with open(handle, "w", encoding="utf-8") as file:  # noqa: PTH123 - an open descriptor
-                    file.write(text)
-                    file.flush()
-                    os.fsync(file.fileno())
-                Path(name).chmod(0o644)
-                Path(name).replace(target)
-            except BaseException:
-                Path(name).unlink(missing_ok=True)
-                raise
-        except OSError as error:
-            raise ModelFileError(
-                f"can't write {target}: {error.strerror or error}; choose a folder that exists, can be written and has room"
-            ) from error
+    @property
+    def size(self) -> int:  # type: ignore[override] # read only
+        """How many learners vote."""
+        return len(self.ensemble.learners)
 
-    @classmethod
-    def load(cls, path: str | Path) -> SavedEnsemble:
-        """Read what `save` wrote."""
-        source = Path(path)
-        try:
-            data = json.loads(source.read_text(encoding="utf-8"))
-        except OSError as error:
-            raise ModelFileError(f"can't read {source}: {error.strerror or error}; check the path") from error
-        except (ValueError, RecursionError) as error:
-            raise ModelFileError(f"{source} is not JSON ({error}); give a file that `save` wrote") from error
-        if not isinstance(data, dict) or data.get("schema") != "pbsdk.ensemble":
-            raise ModelFileError(f"{source} is not a saved classifier; give a file that `save` wrote")
-        version = data.get("version")
-        if isinstance(version, int) and version > VERSION:
-            raise ModelFileError(
-                f"{source} was written by pbsdk {data.get('pbsdk')} in version {version} of the format, "
-                f"and this pbsdk reads up to {VERSION}; update it: pip install -U pbsdk"
+    def scores_of_one(self, answers: Sequence[MaskDistribution]) -> Floats:
+        """Return the summed alphas (C,) of one example."""
+        votes: Floats = self.ensemble.votes(answers, 1)[0]
+        return votes
+
+    def staged_scores(self, answers: Iterable[MaskDistribution], n_examples: int) -> Iterator[Floats]:
+        """Yield the votes (N, C) of the first learner, of the first two, and so on to all."""
+        return self.ensemble.staged_votes(answers, n_examples)
+
+    def state(self, word: Word) -> Mapping[str, Any]:
+        """Return the learners as plain values."""
+        learners = tuple(
+            SavedLearner(
+                prompt=one.template,
+                tokens=one.tokens,
+                words=tuple(word(token) for token in one.tokens),
+                alpha=one.alpha,
             )
-        if version != VERSION:
-            raise ModelFileError(f"{source} has no version that exists ({version!r}); save the classifier again")
-        try:
-            return cls.model_validate(data)
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(str(piece) for piece in first["loc"])
-            what = f"{place}: {first['msg']}" if place else first["msg"]
-            raise ModelFileError(f"{source} was changed or damaged ({what}); save the classifier again") from error
+            for one in self.ensemble.learners
+        )
+        return _State(learners=learners).model_dump()
+
+    @classmethod
+    def restored(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> FittedEnsemble:
+        """Return the ensemble that `state` describes."""
+        saved = _State.model_validate(state).learners
+        if not saved:
+            raise ValueError("it has no learners")
+        for k, learner in enumerate(saved):
+            if not len(learner.tokens) == len(learner.words) == n_classes:
+                raise ValueError(f"learner {k} needs a token and a word for each of {n_classes} classes")
+            if learner.prompt >= n_prompts:
+                raise ValueError(f"learner {k} uses prompt {learner.prompt} of {n_prompts}, counted from 0")
+        learners = (WeakLearner(one.prompt, tuple(map(token_of, one.tokens, one.words)), one.alpha) for one in saved)
+        return cls(Ensemble(n_classes, tuple(learners)))
+
+    def explain(self, classes: Sequence[Any], prompts: Sequence[str], word: Word) -> Explanation:
+        """Return a table of prompts, words for each class, and weights."""
+        rows = (
+            LearnerRow(prompts[one.template], tuple(word(token) for token in one.tokens), one.alpha)
+            for one in self.ensemble.learners
+        )
+        return Explanation(tuple(classes), tuple(rows))

@@ -182,6 +182,16 @@ class TokenMatrix:
             codes[:, ~known] = self.rest[:, None]
         return codes
 
+    def answers(self, tokens: Tokens | None = None) -> Iterator[MaskDistribution]:
+        """Yield the answers again, example by example; of some tokens, or as they are."""
+        if tokens is not None:
+            yield from (MaskDistribution(codes=codes, tokens=tokens) for codes in self.codes_of(tokens))
+            return
+        for start, panel in self.panels():
+            for at, codes in enumerate(np.ascontiguousarray(panel.T), start):
+                rest = None if self.rest is None else int(self.rest[at])
+                yield MaskDistribution(codes=codes, tokens=self.tokens, rest=rest)
+
     def close(self) -> None:
         """Give back the disk space."""
         if self._spill is not None:

@@ -30,8 +30,8 @@ import numpy.typing as npt
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, ModelIdentity, Phase
 from pbsdk.errors import BudgetExceeded, InputError
-from pbsdk.learning.boosting import one_per_prompt
 from pbsdk.learning.matrix import collect
+from pbsdk.learning.voting import one_per_prompt
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.metering.plan import Step, plan_steps
 from pbsdk.progress import progress_bar

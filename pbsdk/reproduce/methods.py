@@ -1,7 +1,7 @@
-"""Methods: the rows of the paper's tables, each a function from answers to an ensemble.
+"""Methods: the rows of the paper's tables, each a head with its settings.
 
-A method says how many texts a class it learns from, how many prompts it may use, whether they are chosen
-first, and what it makes of the answers. It never asks: that is why all of them can share one set of answers.
+A method says how many texts per class it learns from, how many prompts it may use, whether they are chosen
+first, and which head learns from the answers. A head never asks: that is why all methods can share one set of answers.
 """
 
 from __future__ import annotations
@@ -9,79 +9,86 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal
+from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from pbsdk.backend import Vocabulary
 from pbsdk.errors import InputError
-from pbsdk.learning.boosting import Validation, best_single, boost, vote
-from pbsdk.learning.ensemble import Ensemble, WeakLearner
-from pbsdk.learning.matrix import TokenMatrix
+from pbsdk.learning.boosting import Boosting, OnPerfect
+from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
+from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial
+from pbsdk.learning.voting import Best, Voting
 from pbsdk.prompting.refinement import Method as Refining
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.figures import small_m
 
-__all__ = ["DEFAULT_METHODS", "METHODS", "Method", "Trial", "manual_words"]
+__all__ = ["DEFAULT_METHODS", "METHODS", "FixedWords", "Method", "RandomWords", "Task", "manual_words"]
 
 
 @dataclass(frozen=True)
-class Trial:
-    """One draw of a data set, answered: what a method learns from."""
+class Task:
+    """What a method's head may be made for: a data set, a model's vocabulary, and the settings of the run."""
 
     dataset: str
     classes: tuple[str, ...]
-    train: Sequence[TokenMatrix]
-    labels: npt.NDArray[np.intp]
-    validation: Validation | None
-    rounds: int
-    on_perfect: Literal["vote", "best"]
-    seed: int
     vocabulary: Vocabulary
+    rounds: int
+    on_perfect: OnPerfect
 
 
-def _boosting(trial: Trial, m: int | None = None) -> Ensemble:
-    return boost(
-        trial.train,
-        trial.labels,
-        len(trial.classes),
-        rounds=trial.rounds,
-        m=m,
-        on_perfect=trial.on_perfect,
-        seed=trial.seed,
-        validation=trial.validation,
-    ).ensemble
+class _Untrained(Head):
+    """One learner per prompt, each with one vote, whose words nobody searched for."""
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
+        """Return the ensemble of a file."""
+        return FittedEnsemble.restored(state, n_classes, n_prompts, token_of)
+
+    @staticmethod
+    def _voting(n_classes: int, words: Sequence[tuple[int, ...]]) -> FittedEnsemble:
+        learners = (WeakLearner(template, tokens, 1.0) for template, tokens in enumerate(words))
+        return FittedEnsemble(Ensemble(n_classes, tuple(learners)))
 
 
-def _small_m(trial: Trial) -> Ensemble:
-    return _boosting(trial, small_m(len(trial.classes)))
+class RandomWords(_Untrained):
+    """Words drawn at random for each prompt."""
+
+    name: ClassVar[str] = "random"
+
+    def fit(self, trial: Trial) -> FittedEnsemble:
+        """Draw the words."""
+        generator = np.random.default_rng(trial.seed)
+        words = [
+            tuple(map(matrix.token, generator.choice(matrix.n_columns, trial.n_classes, replace=False).tolist()))
+            for matrix in trial.answers
+        ]
+        return self._voting(trial.n_classes, words)
 
 
-def _voting(trial: Trial) -> Ensemble:
-    return vote(trial.train, trial.labels, len(trial.classes))
+@dataclass(frozen=True)
+class FixedWords(_Untrained):
+    """The same words for each prompt, given as one token per class."""
+
+    name: ClassVar[str] = "manual"
+
+    tokens: tuple[int, ...]
+
+    def fit(self, trial: Trial) -> FittedEnsemble:
+        """Learn nothing."""
+        return self._voting(trial.n_classes, [self.tokens] * len(trial.answers))
 
 
-def _best_single(trial: Trial) -> Ensemble:
-    return best_single(trial.train, trial.labels, len(trial.classes), validation=trial.validation)
+def _boosting(task: Task) -> Head:
+    return Boosting(rounds=task.rounds, on_perfect=task.on_perfect)
 
 
-def _random(trial: Trial) -> Ensemble:
-    generator = np.random.default_rng(trial.seed)
-    words = [
-        tuple(map(matrix.token, generator.choice(matrix.n_columns, len(trial.classes), replace=False).tolist()))
-        for matrix in trial.train
-    ]
-    return _one_vote_each(trial, words)
+def _small_m(task: Task) -> Head:
+    return Boosting(rounds=task.rounds, m=small_m(len(task.classes)), on_perfect=task.on_perfect)
 
 
-def _manual(trial: Trial) -> Ensemble:
-    return _one_vote_each(trial, [manual_words(trial.dataset, trial.classes, trial.vocabulary)] * len(trial.train))
-
-
-def _one_vote_each(trial: Trial, words: Sequence[tuple[int, ...]]) -> Ensemble:
-    learners = (WeakLearner(template, tokens, 1.0) for template, tokens in enumerate(words))
-    return Ensemble(len(trial.classes), tuple(learners))
+def _manual(task: Task) -> Head:
+    return FixedWords(manual_words(task.dataset, task.classes, task.vocabulary))
 
 
 def manual_words(dataset: str, classes: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
@@ -101,9 +108,10 @@ class Method:
     """A row of the paper's tables."""
 
     name: str
-    fit: Callable[[Trial], Ensemble]
+    head: Callable[[Task], Head]
+    """What learns from the answers."""
     k: int | None = 16
-    """How many texts a class it learns from; None: all of them, but a tenth."""
+    """How many texts per class it learns from; None: all of them, but a tenth."""
     prompts: int = 10
     """How many prompts it uses, the first of the pool."""
     merged: bool = False
@@ -124,9 +132,9 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("small-m", _small_m),
             Method("refinement", _boosting, refined="paper"),
             Method("halving", _boosting, refined="halving"),
-            Method("voting", _voting),
-            Method("best-single", _best_single),
-            Method("random", _random),
+            Method("voting", lambda _: Voting()),
+            Method("best-single", lambda _: Best()),
+            Method("random", lambda _: RandomWords()),
             Method("manual", _manual, manual=True),
             *(Method(f"k-{k}", _boosting, k=k) for k in (32, 64, 128, 256)),
             Method("full", _boosting, k=None),
@@ -136,4 +144,4 @@ METHODS: Mapping[str, Method] = MappingProxyType(
 """The methods by the names that `--methods` takes, in the order of the tables."""
 
 DEFAULT_METHODS = ("boosting", "boosting-32", "voting", "best-single", "random", "manual")
-"""Six that cost ten passes an example together."""
+"""Six that cost ten passes per example together."""

@@ -1,6 +1,6 @@
 """Reproduction: the paper's tables on any model, each row that needs only the interface.
 
-A method (`pbsdk.reproduce.methods`) makes an ensemble of answers, and answers depend on texts and prompts alone. So all
+A method (`pbsdk.reproduce.methods`) has a head learn from answers, and answers depend on texts and prompts alone. So all
 methods look at the same ones, and together they cost the passes of the largest. Whole answers are kept,
 for the test rows too, and a method that is added later asks for nothing new.
 
@@ -32,6 +32,7 @@ from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Phase, Vocabu
 from pbsdk.data.loading import LabelledTexts
 from pbsdk.data.sampling import SEEDS, held_out
 from pbsdk.errors import InputError
+from pbsdk.learning.heads import Trial
 from pbsdk.learning.matrix import Matrices, collect
 from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, scope_of
 from pbsdk.ledger.sums import Counter
@@ -46,7 +47,7 @@ from pbsdk.queries.examples import Example, read_examples
 from pbsdk.queries.templates import Style, Template, escape_markers, fit_templates, load_pool, pool_names
 from pbsdk.reproduce.benchmarks import LABEL_WORDS, few_shot_of, named, published_prompts
 from pbsdk.reproduce.figures import OWN_POOLS, rounds_without_validation
-from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS, Method, Trial, manual_words
+from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS, Method, Task, manual_words
 from pbsdk.reproduce.results import Cell, Results
 
 __all__ = ["PROMPT_SETS", "Reproduction", "Settings"]
@@ -368,21 +369,22 @@ class Reproduction:
             for method, key in group:
                 used = chosen[: method.prompts]
                 began = time.perf_counter()
-                ensemble = method.fit(
-                    Trial(
-                        data.name,
-                        data.classes,
-                        (merged if method.merged else train)[: method.prompts],
-                        draw.both.labels if method.merged else draw.train.labels,
-                        None if method.merged else (validation[: method.prompts], draw.validation.labels),
-                        rounds_without_validation(data.name) if method.merged else self._settings.rounds,
-                        self._settings.on_perfect,
-                        seed,
-                        self.backend.vocabulary,
-                    )
+                task = Task(
+                    data.name,
+                    data.classes,
+                    self.backend.vocabulary,
+                    rounds_without_validation(data.name) if method.merged else self._settings.rounds,
+                    self._settings.on_perfect,
                 )
+                trial = Trial(
+                    (merged if method.merged else train)[: method.prompts],
+                    draw.both.labels if method.merged else draw.train.labels,
+                    len(data.classes),
+                    seed,
+                    None if method.merged else (validation[: method.prompts], draw.validation.labels),
+                )
+                fitted = method.head(task).fit(trial)
                 seconds = time.perf_counter() - began
-                *_, votes = ensemble.staged_votes_of(test)
                 asked = templates[:_REFINED_FROM] if method.refined else used
                 names = [digest(template.name(style)) for template in asked]
                 yield Cell(
@@ -395,8 +397,8 @@ class Reproduction:
                     seed=seed,
                     model=self.backend.identity.name,
                     measure=_measure(data.name),
-                    score=_score(data, votes.argmax(axis=1)),
-                    learners=len(ensemble.learners),
+                    score=_score(data, fitted.scores_of(test).argmax(axis=1)),
+                    learners=fitted.size,
                     classes=len(data.classes),
                     train=len(draw.train.examples),
                     validation=len(draw.validation.examples),

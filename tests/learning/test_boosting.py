@@ -8,10 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbsdk.errors import InputError
-from pbsdk.learning import boosting
-from pbsdk.learning.boosting import Outcome, WayOut, best_single, boost, one_per_prompt, reweigh, samme_alpha, vote
+from pbsdk.learning import boosting, voting
+from pbsdk.learning.boosting import Outcome, WayOut, boost, reweigh, samme_alpha
 from pbsdk.learning.matrix import TokenMatrix, collect
 from pbsdk.learning.verbalizer import TOTAL_WEIGHT, VerbalizerSearch, uniform_weights
+from pbsdk.learning.voting import best_single, one_per_prompt, vote
 
 LIKELY, UNLIKELY = 100, 5000
 
@@ -159,9 +160,9 @@ def test_a_drop_below_chance_leaves_the_weights_alone():
 
 def test_weights_stay_after_a_drop(monkeypatch):
     seen = []
-    original = boosting.VerbalizerSearch.best
+    original = voting.VerbalizerSearch.best
     monkeypatch.setattr(
-        boosting.VerbalizerSearch, "best", lambda self, weights: seen.append(weights) or original(self, weights)
+        voting.VerbalizerSearch, "best", lambda self, weights: seen.append(weights) or original(self, weights)
     )
     only = words_pool([0, 1, 0, 0])
     boosted = boost(only, [0, 1, 0, 1], 2, rounds=6, seed=0)
@@ -277,7 +278,7 @@ def test_the_default_is_two_hundred_rounds_and_progress_sees_each():
 
 def test_what_does_not_change_is_made_once(monkeypatch):
     made = []
-    original = boosting.VerbalizerSearch
+    original = voting.VerbalizerSearch
 
     def counted(*args):
         made.append(args)
@@ -302,10 +303,10 @@ def test_spilled_matrices_train_the_same():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rounds": 0}, "rounds is 0"),
+        ({"rounds": 0}, "rounds must be a whole number of at least 1"),
         ({"m": 0}, "m is 0"),
-        ({"draw": "random"}, "'cycles' or 'independent'"),
-        ({"on_perfect": "stop"}, "'vote' or 'best'"),
+        ({"draw": "random"}, "one of cycles, independent"),
+        ({"on_perfect": "stop"}, "one of vote, best"),
         ({"labels": [0, 1]}, "labels for 24 examples"),
         ({"train": []}, "no prompts"),
         ({"n_classes": 3}, "each must have an example"),

@@ -9,8 +9,8 @@ from pbsdk.backend import Phase
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded, InputError
-from pbsdk.learning.boosting import one_per_prompt
 from pbsdk.learning.matrix import collect
+from pbsdk.learning.voting import one_per_prompt
 from pbsdk.ledger.budget import QueryBudget
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.prompting.generation import write_pool

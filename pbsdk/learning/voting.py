@@ -1,0 +1,177 @@
+"""One learner per prompt: each prompt's best verbalizer on the unweighted set, which vote, or of which the best is used.
+
+The heads `voting` (the paper's PromptVoting) and `best` are these; boosting falls back on them where it can't go on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from pbsdk.errors import InputError
+from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
+from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Validation
+from pbsdk.learning.matrix import TokenMatrix
+from pbsdk.learning.parameters import check_count
+from pbsdk.learning.verbalizer import Verbalizer, VerbalizerSearch, Weights, check_labels, checked_m, uniform_weights
+
+__all__ = ["Best", "Searches", "Validator", "Voting", "best_single", "one_per_prompt", "vote"]
+
+Matrices = Sequence[TokenMatrix]
+
+
+class Searches:
+    """The verbalizer search of each prompt, made when it is first needed; leaving the `with` block gives back its disk space."""
+
+    def __init__(self, train: Matrices, labels: npt.ArrayLike, n_classes: int, m: int | None) -> None:
+        if not train:
+            raise InputError("the pool has no prompts; give at least one")
+        self.n_classes = n_classes
+        self.n_prompts = len(train)
+        self.m = checked_m(m, n_classes)
+        self._train = train
+        self._labels = check_labels(labels, n_classes, train[0].n_examples)
+        self._searches: dict[int, VerbalizerSearch] = {}
+        self._unweighted: dict[int, Verbalizer] = {}
+
+    @property
+    def n_examples(self) -> int:
+        """How many examples there are to learn from."""
+        return len(self._labels)
+
+    def best(self, template: int, weights: Weights) -> Verbalizer:
+        """Return the template's best verbalizer under some weights."""
+        if template not in self._searches:
+            self._searches[template] = VerbalizerSearch(self._train[template], self._labels, self.n_classes, self.m)
+        return self._searches[template].best(weights)
+
+    def unweighted(self, template: int) -> Verbalizer:
+        """Return the template's best verbalizer on the unweighted set."""
+        if template not in self._unweighted:
+            self._unweighted[template] = self.best(template, uniform_weights(self.n_examples))
+        return self._unweighted[template]
+
+    def one_each(self) -> list[WeakLearner]:
+        """Return each prompt's best learner on the unweighted set, with alpha 1."""
+        return [WeakLearner(template, self.unweighted(template).tokens, 1.0) for template in range(self.n_prompts)]
+
+    def best_of(self, learners: Sequence[WeakLearner], validator: Validator | None) -> WeakLearner:
+        """Return the learner that does best on validation, or else on training; the first of equals."""
+        if validator is not None:
+            return max(learners, key=lambda learner: validator.accuracy([learner]))
+        return min(learners, key=lambda learner: self.unweighted(learner.template).error)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for search in self._searches.values():
+            search.close()
+
+
+class Validator:
+    """Follows the votes of a growing ensemble on the validation set."""
+
+    def __init__(self, validation: Validation, n_classes: int, n_templates: int) -> None:
+        self.matrices, labels = validation
+        if len(self.matrices) != n_templates:
+            raise InputError(f"validation has {len(self.matrices)} templates and training {n_templates}; use the same")
+        self._labels = np.asarray(labels, dtype=np.int64)
+        if self._labels.shape != (self.matrices[0].n_examples,) or len(self._labels) == 0:
+            raise InputError(
+                f"validation needs a label for each of {self.matrices[0].n_examples} examples, at least one"
+            )
+        if not 0 <= self._labels.min() <= self._labels.max() < n_classes:
+            raise InputError(f"a validation label is not one of training's {n_classes} classes")
+        self._votes = np.zeros((len(self._labels), n_classes))
+
+    def add(self, learner: WeakLearner) -> float:
+        """Let a learner vote too, and return the accuracy."""
+        self._votes[np.arange(len(self._labels)), learner.says(self.matrices)] += learner.alpha
+        return float((self._votes.argmax(axis=1) == self._labels).mean())
+
+    def accuracy(self, learners: Sequence[WeakLearner]) -> float:
+        """Return the accuracy of learners on their own."""
+        self._votes[:] = 0
+        return [self.add(learner) for learner in learners][-1]
+
+
+def one_per_prompt(
+    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None
+) -> list[WeakLearner]:
+    """Return each prompt's best learner on the unweighted set, with alpha 1."""
+    with Searches(train, labels, n_classes, m) as searches:
+        return searches.one_each()
+
+
+def vote(train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None) -> Ensemble:
+    """Return the paper's PromptVoting: one learner per prompt, each with one vote."""
+    return Ensemble(n_classes, tuple(one_per_prompt(train, labels, n_classes, m=m)))
+
+
+def best_single(
+    train: Matrices,
+    labels: npt.ArrayLike,
+    n_classes: int,
+    *,
+    m: int | None = None,
+    validation: Validation | None = None,
+) -> Ensemble:
+    """Return the one learner per prompt that does best on validation, or else on training."""
+    validator = None if validation is None else Validator(validation, n_classes, len(train))
+    with Searches(train, labels, n_classes, m) as searches:
+        return Ensemble(n_classes, (searches.best_of(searches.one_each(), validator),))
+
+
+def _validated(ensemble: Ensemble, trial: Trial, m: int | None) -> FittedEnsemble:
+    accuracy = None
+    if trial.validation is not None:
+        validator = Validator(trial.validation, trial.n_classes, len(trial.answers))
+        accuracy = validator.accuracy(ensemble.learners)
+    facts = {"m": checked_m(m, trial.n_classes), "learners": len(ensemble.learners)}
+    return FittedEnsemble(ensemble, facts=facts, validation_accuracy=accuracy)
+
+
+@dataclass(frozen=True)
+class Voting(Head):
+    """One learner per prompt, each with one vote.
+
+    Args:
+        m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for more.
+    """
+
+    name: ClassVar[str] = "voting"
+
+    m: int | None = None
+
+    def __post_init__(self) -> None:
+        check_count("m", self.m, optional=True)
+
+    def check(self, n_classes: int) -> None:
+        """Refuse an m that can't be searched."""
+        checked_m(self.m, n_classes)
+
+    def fit(self, trial: Trial) -> FittedEnsemble:
+        """Let each prompt choose its words."""
+        return _validated(vote(trial.answers, trial.labels, trial.n_classes, m=self.m), trial, self.m)
+
+    @classmethod
+    def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
+        """Return the ensemble of a file."""
+        return FittedEnsemble.restored(state, n_classes, n_prompts, token_of)
+
+
+@dataclass(frozen=True)
+class Best(Voting):
+    """The one learner per prompt that does best on validation, or else on training."""
+
+    name: ClassVar[str] = "best"
+
+    def fit(self, trial: Trial) -> FittedEnsemble:
+        """Choose among the prompts' best learners."""
+        chosen = best_single(trial.answers, trial.labels, trial.n_classes, m=self.m, validation=trial.validation)
+        return _validated(chosen, trial, self.m)
