@@ -24,6 +24,7 @@ from pbsdk.errors import InputError
 from pbsdk.learning.ensemble import Ensemble, WeakLearner
 from pbsdk.progress import progress_bar
 from pbsdk.queries.examples import read_examples
+from pbsdk.queries.rendering import render
 
 __all__ = ["DemoResult", "run_demo"]
 
@@ -112,7 +113,7 @@ def _test(clf: PromptBoostingClassifier, test: Split) -> tuple[float, float]:
     untrained = Ensemble(trained.n_classes, tuple(WeakLearner(at, names, 1.0) for at in trained.templates))
     examples = read_examples(test.texts)
     templates = [clf.templates_[at] for at in trained.templates]
-    queries = [template.query(example, Phase.PREDICT) for example in examples for template in templates]
+    queries = render(examples, templates, Phase.PREDICT)
     tokens = np.union1d(trained.tokens, names)
     answers = list(progress_bar(clf.backend.stream(queries, tokens), total=len(queries), what="testing"))
     labels = np.searchsorted(clf.classes_, test.labels)

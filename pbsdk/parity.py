@@ -34,7 +34,10 @@ from pbsdk.backend import (
 )
 from pbsdk.errors import InputError
 from pbsdk.queries.examples import read_examples
-from pbsdk.queries.templates import Template, fit_templates, refuse_markers
+from pbsdk.queries.markers import refuse_markers
+from pbsdk.queries.pools import fit_templates
+from pbsdk.queries.rendering import render
+from pbsdk.queries.templates import Template
 
 __all__ = ["ParityReport", "ParityRow", "parity"]
 
@@ -201,19 +204,19 @@ def parity(
     pool = [Template(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
     # If one of them reads nothing after the mask, neither is asked to.
     templates = fit_templates(pool, Abilities(mask="last" if last else "anywhere"), pairs=examples[0].pair is not None)
-    asked = [(example, template) for example in examples for template in templates]
-    queries = [template.query(example, Phase.PREDICT) for example, template in asked]
+    queries = render(examples, templates, Phase.PREDICT)
     answers = [(backend.vocabulary, list(backend.stream(queries))) for backend in (a, b)]
     missing = [word for word in words for vocabulary, _ in answers if vocabulary.find(word) is None]
     if missing:
         raise InputError(f"{missing[0]!r} is not a token of both models; choose another word")
+    said = {example.id: " / ".join(example.texts) for example in examples}
     rows = tuple(
         _row(
-            " / ".join(example.texts),
-            template.source,
+            said[query.example],
+            query.prompt,
             *(_Side(vocabulary, found[at], words, top) for vocabulary, found in answers),
         )
-        for at, (example, template) in enumerate(asked)
+        for at, query in enumerate(queries)
     )
     return ParityReport((a.identity.name, b.identity.name), a.identity == b.identity, rows)
 

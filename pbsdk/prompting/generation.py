@@ -34,7 +34,8 @@ from pbsdk.backend import ModelIdentity, digest
 from pbsdk.errors import InputError, SetupError, TemplateError
 from pbsdk.plugins import PluginGroup
 from pbsdk.queries.examples import read_examples, read_labels
-from pbsdk.queries.templates import MASK, PromptPool, Provenance, Template
+from pbsdk.queries.pools import PromptPool, Provenance
+from pbsdk.queries.templates import MASK, Template
 from pbsdk.version import __version__
 
 __all__ = ["PromptWriter", "beam_search", "distinct", "generate_pool", "open_writer", "write_pool"]

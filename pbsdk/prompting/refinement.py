@@ -36,18 +36,10 @@ from pbsdk.metering.meter import MeteredBackend
 from pbsdk.metering.plan import Step, plan_steps
 from pbsdk.progress import progress_bar
 from pbsdk.queries.examples import Example, read_examples, read_labels
-from pbsdk.queries.templates import (
-    PromptPool,
-    Provenance,
-    Refinement,
-    Style,
-    Template,
-    escape_markers,
-    fit_templates,
-    load_pool,
-    read_pool,
-    refuse_markers,
-)
+from pbsdk.queries.markers import escape_markers, refuse_markers
+from pbsdk.queries.pools import PromptPool, Provenance, Refinement, fit_templates, load_pool, read_pool
+from pbsdk.queries.rendering import render
+from pbsdk.queries.templates import Style, Template
 from pbsdk.version import __version__
 
 __all__ = ["METHODS", "Passes", "PromptScore", "Refined", "Rung", "passes_needed", "refine"]
@@ -262,12 +254,8 @@ class _Ladder:
             }
 
     def _queries(self, rung: int, alive: Sequence[Template]) -> list[MaskedQuery]:
-        return [
-            template.query(part.examples[row], Phase.REFINE, self._style)
-            for part in self._parts
-            for row in part.ladder[rung]
-            for template in alive
-        ]
+        examples = (part.examples[row] for part in self._parts for row in part.ladder[rung])
+        return render(examples, alive, Phase.REFINE, self._style)
 
 
 def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:

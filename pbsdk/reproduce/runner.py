@@ -43,7 +43,10 @@ from pbsdk.prompting.generation import PromptWriter, generate_pool, write_pool
 from pbsdk.prompting.refinement import Method as Refining
 from pbsdk.prompting.refinement import passes_needed, refine
 from pbsdk.queries.examples import Example, read_examples
-from pbsdk.queries.templates import Style, Template, escape_markers, fit_templates, load_pool, pool_names
+from pbsdk.queries.markers import escape_markers
+from pbsdk.queries.pools import fit_templates, load_pool, pool_names
+from pbsdk.queries.rendering import render
+from pbsdk.queries.templates import Style, Template
 from pbsdk.reproduce.benchmarks import LABEL_WORDS, few_shot_of, named, published_prompts
 from pbsdk.reproduce.figures import OWN_POOLS, rounds_without_validation
 from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS, Method, Trial, manual_words
@@ -284,9 +287,9 @@ class Reproduction:
                 for method in settings.chosen:
                     for part in (data.draw(method.k, seed).both for seed in settings.seeds):
                         of, phase = (_REFINED_FROM, "refine") if method.refined else (method.prompts, "train")
-                        steps[phase] += _queries(part.examples, pool[:of], Phase(phase), style)
+                        steps[phase] += render(part.examples, pool[:of], Phase(phase), style)
                 most = _REFINED_FROM if settings.refines else settings.most_prompts
-                steps["test"] += _queries(data.test.examples, pool[:most], Phase.PREDICT, style)
+                steps["test"] += render(data.test.examples, pool[:most], Phase.PREDICT, style)
         # Refinement by halving asks for less, and only the prompts that it chose are tested.
         return [
             Step(name, asked, exact=name == "train" or not settings.refines) for name, asked in steps.items() if asked
@@ -436,7 +439,7 @@ class Reproduction:
         return self._tested[1]
 
     def _answers(self, part: _Part, templates: Sequence[Template], phase: Phase, style: Style, what: str) -> Matrices:
-        queries = _queries(part.examples, templates, phase, style)
+        queries = render(part.examples, templates, phase, style)
         answers = progress_bar(self.backend.stream(queries), total=len(queries), what=what, show=self._progress)
         return collect(answers, len(part.examples), len(templates))
 
@@ -490,13 +493,6 @@ class Reproduction:
                 file.write(("\n" if unfinished else "") + cell.model_dump_json() + "\n")
         except OSError as error:
             raise InputError(f"{self._file} can't be written: {error.strerror}; choose another folder") from error
-
-
-def _queries(
-    examples: Sequence[Example], templates: Sequence[Template], phase: Phase, style: Style
-) -> list[MaskedQuery]:
-    # Example-major: a causal model reads the text once for all prompts.
-    return [template.query(example, phase, style) for example in examples for template in templates]
 
 
 def _measure(dataset: str) -> Literal["accuracy", "F1"]:

@@ -12,7 +12,7 @@ import pytest
 from pbsdk.audit.report import AuditReport
 from pbsdk.cli import main
 from pbsdk.data.tickets import load_tickets
-from pbsdk.queries.templates import load_pool, pool_names
+from pbsdk.queries.pools import load_pool, pool_names
 
 
 def called(*arguments):

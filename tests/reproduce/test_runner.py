@@ -18,7 +18,8 @@ from pbsdk.errors import BudgetExceeded, InputError, LedgerError
 from pbsdk.ledger.reader import DATABASE, LedgerReader
 from pbsdk.ledger.verifier import verify_run
 from pbsdk.metering.meter import MeteredBackend
-from pbsdk.queries.templates import Template, load_pool
+from pbsdk.queries.pools import load_pool
+from pbsdk.queries.templates import Template
 from pbsdk.reproduce.benchmarks import data_folder, few_shot_of, named, published_prompts
 from pbsdk.reproduce.figures import FIGURES, ROWS, TITLES, figure
 from pbsdk.reproduce.methods import METHODS
