@@ -112,17 +112,14 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
 
 
 def data_folder() -> Path | None:
-    """Return the folder of benchmark data: PBSDK_DATA, or `shared/data` beside the project; None if absent."""
+    """Return the folder of benchmark data that PBSDK_DATA names; None if it is not set."""
     given = os.environ.get("PBSDK_DATA")
-    if given:
-        folder = Path(given)
-        if not folder.is_dir():
-            raise InputError(
-                f"PBSDK_DATA names {given}, which is not a folder; set it to the data's folder, or unset it"
-            )
-        return folder
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    return beside if beside.is_dir() else None
+    if not given:
+        return None
+    folder = Path(given)
+    if not folder.is_dir():
+        raise InputError(f"PBSDK_DATA names {given}, which is not a folder; set it to the data's folder, or unset it")
+    return folder
 
 
 def named(name: str, split: str = "train") -> LabelledTexts:
@@ -131,10 +128,12 @@ def named(name: str, split: str = "train") -> LabelledTexts:
     if folder is not None and (folder / name / "meta.json").is_file():
         return _from_folder(folder / name, split)
     if name not in BENCHMARKS:
-        there = sorted({*BENCHMARKS, *(path.parent.name for path in (folder or Path()).glob("*/meta.json"))})
+        local = [] if folder is None else [path.parent.name for path in folder.glob("*/meta.json")]
+        there = sorted({*BENCHMARKS, *local})
         close = difflib.get_close_matches(name, there, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise InputError(f"no data set is called {name!r}{hint}; there are {', '.join(there)}")
+        others = "; for others, set PBSDK_DATA to a folder that holds them" if folder is None else ""
+        raise InputError(f"no data set is called {name!r}{hint}; there are {', '.join(there)}{others}")
     return _from_hub(name, split)
 
 
