@@ -280,7 +280,7 @@ def refine(
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
     from pbsdk.prompting.generation import write_pool
-    from pbsdk.prompting.refinement import METHODS, passes_needed
+    from pbsdk.prompting.refinement import REFINEMENT_METHODS, passes_needed
     from pbsdk.prompting.refinement import refine as choose
     from pbsdk.queries.pools import fit_templates, load_pool
 
@@ -295,7 +295,7 @@ def refine(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of prompts that are one to this model: refine says it too
                 count = len(fit_templates(load_pool(pool).templates(lm.abilities), lm.abilities, pairs=train.pairs))
-            for way in METHODS:
+            for way in REFINEMENT_METHODS:
                 typer.echo(passes_needed(count, train.labels, dev.labels, keep=keep, method=way), err=True)
             refined = choose(
                 lm,

@@ -42,10 +42,19 @@ from pbsdk.queries.rendering import render
 from pbsdk.queries.templates import Style, Template
 from pbsdk.version import __version__
 
-__all__ = ["METHODS", "Passes", "PromptScore", "Refined", "Rung", "passes_needed", "refine"]
+__all__ = [
+    "REFINEMENT_METHODS",
+    "Passes",
+    "PromptScore",
+    "Refined",
+    "RefinementMethod",
+    "Rung",
+    "passes_needed",
+    "refine",
+]
 
-Method = Literal["paper", "halving"]
-METHODS: tuple[Method, ...] = ("paper", "halving")
+RefinementMethod = Literal["paper", "halving"]
+REFINEMENT_METHODS: tuple[RefinementMethod, ...] = ("paper", "halving")
 """The ways to refine, the dearest first."""
 Rows = npt.NDArray[np.intp]
 
@@ -111,7 +120,7 @@ class Refined:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _LadderSet:
     """Examples, their classes, and which of them each rung has."""
 
     examples: list[Example]
@@ -120,7 +129,7 @@ class _Part:
 
 
 def passes_needed(
-    n_prompts: int, train_labels: Any, validation_labels: Any, *, keep: int = 10, method: Method = "paper"
+    n_prompts: int, train_labels: Any, validation_labels: Any, *, keep: int = 10, method: RefinementMethod = "paper"
 ) -> Passes:
     """Say what a refinement needs, before anything is sent."""
     train, validation = np.asarray(train_labels), np.asarray(validation_labels)
@@ -138,7 +147,7 @@ def refine(
     validation: tuple[Any, Any],
     *,
     keep: int = 10,
-    method: Method = "paper",
+    method: RefinementMethod = "paper",
     m: int | None = None,
     seed: int = 0,
     style: Style = "plain",
@@ -173,7 +182,7 @@ def refine(
     templates = fit_templates(read_pool(source, backend.abilities), backend.abilities, pairs=pairs)
     needed = passes_needed(len(templates), sets[0][1], sets[1][1], keep=keep, method=method)
     parts = [
-        _Part(examples, np.searchsorted(classes, labels), _ladder(labels, len(needed.rungs), seed + at))
+        _LadderSet(examples, np.searchsorted(classes, labels), _ladder(labels, len(needed.rungs), seed + at))
         for at, (examples, labels) in enumerate(sets)
     ]
     ladder = _Ladder(backend, parts, needed, n_classes=len(classes), m=m, style=style, progress=progress)
@@ -198,7 +207,7 @@ class _Ladder:
     def __init__(
         self,
         backend: MaskedLMBackend,
-        parts: Sequence[_Part],
+        parts: Sequence[_LadderSet],
         needed: Passes,
         *,
         n_classes: int,
@@ -260,7 +269,7 @@ class _Ladder:
 
 def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
     """Return how many prompts each rung looks at."""
-    if method not in METHODS:
+    if method not in REFINEMENT_METHODS:
         raise InputError(f"method must be paper or halving; not {method!r}")
     if keep < 1 or n_prompts <= keep:
         raise InputError(f"{n_prompts} prompts can't be refined to {keep}; keep fewer than there are, and at least 1")

@@ -19,7 +19,7 @@ from pbsdk.errors import InputError
 from pbsdk.learning.boosting import Validation, best_single, boost, vote
 from pbsdk.learning.ensemble import Ensemble, WeakLearner
 from pbsdk.learning.matrix import TokenMatrix
-from pbsdk.prompting.refinement import Method as Refining
+from pbsdk.prompting.refinement import RefinementMethod
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.figures import small_m
 
@@ -110,7 +110,7 @@ class Method:
     """Whether it learns from the validation set too."""
     manual: bool = False
     """Whether it needs a word of the vocabulary for each class."""
-    refined: Refining | None = None
+    refined: RefinementMethod | None = None
     """How its prompts are chosen from up to a hundred; None: they are the first."""
 
 
