@@ -125,7 +125,7 @@ class _LadderSet:
 
     examples: list[Example]
     labels: npt.NDArray[np.intp]
-    ladder: list[Rows]
+    rungs: list[Rows]
 
 
 def passes_needed(
@@ -140,7 +140,7 @@ def passes_needed(
     )
 
 
-def refine(
+def refine(  # noqa: PLR0913 - independent settings, all keywords
     backend: MaskedLMBackend,
     prompts: Any,
     train: tuple[Any, Any],
@@ -171,87 +171,89 @@ def refine(
 
     Equal prompts are ranked by their accuracy on training, then by their place in the pool.
     """
-    sets = [_read(backend, *given, markers, name) for given, name in ((train, "train"), (validation, "validation"))]
-    classes = np.unique(sets[0][1])
+    examples, labels = _read(backend, *train, markers, "train")
+    others, other_labels = _read(backend, *validation, markers, "validation")
+    classes = np.unique(labels)
     if len(classes) < 2:
         raise InputError("training needs two classes or more to choose prompts by")
-    if not np.isin(sets[1][1], classes).all():
+    if not np.isin(other_labels, classes).all():
         raise InputError("the validation set has labels that the training set lacks")
     source = load_pool(prompts) if isinstance(prompts, str | Path) else prompts
-    pairs = sets[0][0][0].pair is not None
+    pairs = examples[0].pair is not None
     templates = fit_templates(read_pool(source, backend.abilities), backend.abilities, pairs=pairs)
-    needed = passes_needed(len(templates), sets[0][1], sets[1][1], keep=keep, method=method)
-    parts = [
-        _LadderSet(examples, np.searchsorted(classes, labels), _ladder(labels, len(needed.rungs), seed + at))
-        for at, (examples, labels) in enumerate(sets)
-    ]
-    ladder = _Ladder(backend, parts, needed, n_classes=len(classes), m=m, style=style, progress=progress)
-    alive = templates
-    ranked: list[PromptScore] = []
-    for rung in range(len(needed.rungs)):
-        alive = alive[: needed.rungs[rung].prompts]
-        ladder.afford(rung, alive)
-        found = ladder.scores(rung, alive)
-        order = sorted(
-            alive, key=lambda t: (-found[t].validation_accuracy, -found[t].train_accuracy, templates.index(t))
-        )
-        ranked[: len(order)] = [found[template] for template in order]
-        alive = order
-    pool = _pool(backend, source, ranked[:keep], needed, seed=seed, chosen_by=[example.id for example in sets[1][0]])
+    needed = passes_needed(len(templates), labels, other_labels, keep=keep, method=method)
+    n_rungs = len(needed.rungs)
+    ladder = _Ladder(
+        backend,
+        _LadderSet(examples, np.searchsorted(classes, labels), _ladder(labels, n_rungs, seed)),
+        _LadderSet(others, np.searchsorted(classes, other_labels), _ladder(other_labels, n_rungs, seed + 1)),
+        needed,
+        n_classes=len(classes),
+        m=m,
+        style=style,
+        progress=progress,
+    )
+    ranked = ladder.climb(templates)
+    before = source if isinstance(source, PromptPool) else PromptPool(name="prompts")
+    refined = _refinement(backend, ranked[:keep], needed, seed, {example.id for example in others})
+    pool = _pool(before, ranked[:keep], refined, len(others), mask_last=backend.abilities.mask == "last")
     return Refined(pool, tuple(ranked), needed)
 
 
+@dataclass(frozen=True)
 class _Ladder:
     """The rungs of one refinement, and the model they ask."""
 
-    def __init__(
-        self,
-        backend: MaskedLMBackend,
-        parts: Sequence[_LadderSet],
-        needed: Passes,
-        *,
-        n_classes: int,
-        m: int | None,
-        style: Style,
-        progress: bool | None,
-    ) -> None:
-        self._backend = backend
-        self._parts = parts
-        self._needed = needed
-        self._n_classes = n_classes
-        self._m = m
-        self._style: Style = style
-        self._progress = progress
+    backend: MaskedLMBackend
+    train: _LadderSet
+    validation: _LadderSet
+    needed: Passes
+    n_classes: int
+    m: int | None
+    style: Style
+    progress: bool | None
+
+    def climb(self, templates: Sequence[Template]) -> list[PromptScore]:
+        """Return how the prompts did, the best first: those of the last rung, then those that fell off before."""
+        alive = list(templates)
+        ranked: list[PromptScore] = []
+        for at, rung in enumerate(self.needed.rungs):
+            alive = alive[: rung.prompts]
+            self.afford(at, alive)
+            found = self.scores(at, alive)
+            alive.sort(key=lambda t: (-found[t].validation_accuracy, -found[t].train_accuracy, templates.index(t)))
+            ranked[: len(alive)] = [found[template] for template in alive]
+        return ranked
 
     def afford(self, rung: int, alive: Sequence[Template]) -> None:
         """Refuse what the budget doesn't allow: this rung and all later ones, before this one is sent."""
-        if not isinstance(self._backend, MeteredBackend):
+        if not isinstance(self.backend, MeteredBackend):
             return
         now = self._queries(rung, alive)
-        if not plan_steps(self._backend, [Step("refine", now)]).steps[-1].attempts:
+        if not plan_steps(self.backend, [Step("refine", now)]).steps[-1].attempts:
             return  # a replay; a later rung that asks for something will look
         rest = [
             query
-            for later in range(rung + 1, len(self._needed.rungs))
-            for query in self._queries(later, alive[: self._needed.rungs[later].prompts])
+            for later in range(rung + 1, len(self.needed.rungs))
+            for query in self._queries(later, alive[: self.needed.rungs[later].prompts])
         ]
-        plan = plan_steps(self._backend, [Step("refine", [*now, *rest])])
+        plan = plan_steps(self.backend, [Step("refine", [*now, *rest])])
         if not plan.allowed:
-            raise BudgetExceeded(f"refinement needs more than the budget has ({self._needed}): {plan.steps[-1].reason}")
+            raise BudgetExceeded(f"refinement needs more than the budget has ({self.needed}): {plan.steps[-1].reason}")
 
     def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
         """Ask, train a learner a prompt, and return how each does."""
         queries = self._queries(rung, alive)
         answers = progress_bar(
-            self._backend.stream(queries), total=len(queries), what=f"refining {rung + 1}", show=self._progress
+            self.backend.stream(queries), total=len(queries), what=f"refining {rung + 1}", show=self.progress
         )
-        train, validation = self._parts
-        here, there = train.ladder[rung], validation.ladder[rung]
+        train, validation = self.train, self.validation
+        here, there = train.rungs[rung], validation.rungs[rung]
         with (
             collect(islice(answers, len(here) * len(alive)), len(here), len(alive)) as known,
             collect(answers, len(there), len(alive)) as unseen,
         ):
-            learners = one_per_prompt(known, train.labels[here], self._n_classes, m=self._m)
+            learners = one_per_prompt(known, train.labels[here], self.n_classes, m=self.m)
             return {
                 template: PromptScore(
                     template.source,
@@ -263,8 +265,8 @@ class _Ladder:
             }
 
     def _queries(self, rung: int, alive: Sequence[Template]) -> list[MaskedQuery]:
-        examples = (part.examples[row] for part in self._parts for row in part.ladder[rung])
-        return render(examples, alive, Phase.REFINE, self._style)
+        examples = (part.examples[row] for part in (self.train, self.validation) for row in part.rungs[rung])
+        return render(examples, alive, Phase.REFINE, self.style)
 
 
 def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
@@ -304,17 +306,10 @@ def _read(
     return examples, read_labels(labels, len(examples), name=f"{name} labels")
 
 
-def _pool(
-    backend: MaskedLMBackend,
-    source: Any,
-    kept: Sequence[PromptScore],
-    needed: Passes,
-    *,
-    seed: int,
-    chosen_by: list[str],
-) -> PromptPool:
-    before = source if isinstance(source, PromptPool) else PromptPool(name="prompts")
-    refined = Refinement(
+def _refinement(
+    backend: MaskedLMBackend, kept: Sequence[PromptScore], needed: Passes, seed: int, chosen_by: set[str]
+) -> Refinement:
+    return Refinement(
         method=needed.method,
         model=ModelIdentity(backend.identity.name, backend.identity.details).to_json(),
         pbsdk=__version__,
@@ -322,11 +317,16 @@ def _pool(
         of=needed.most,
         passes=needed.total,
         scores=[round(score.validation_accuracy, 6) for score in kept],
-        chosen_by=sorted(set(chosen_by)),
+        chosen_by=sorted(chosen_by),
     )
-    chosen = {"prompts_mask_last" if backend.abilities.mask == "last" else "prompts": [score.prompt for score in kept]}
+
+
+def _pool(
+    before: PromptPool, kept: Sequence[PromptScore], refined: Refinement, n_texts: int, *, mask_last: bool
+) -> PromptPool:
+    chosen = {"prompts_mask_last" if mask_last else "prompts": [score.prompt for score in kept]}
     name = f"{before.name or 'prompts'}, refined"
-    about = f"{before.about} The {len(kept)} of {needed.most} that did best on {len(chosen_by)} texts.".strip()
+    about = f"{before.about} The {len(kept)} of {refined.of} that did best on {n_texts} texts.".strip()
     return PromptPool(name=name, about=about, made=_made(before, kept), refined=refined, **chosen)
 
 
