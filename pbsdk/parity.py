@@ -10,7 +10,7 @@ wins, among given words or among all.
 >>> report.largest_difference, report.agreement, report.conclusion
 (0.0, 1.0, 'the same: one can stand in for the other')
 >>> parity(FakeBackend(), FakeBackend(seed=1), ["a fine day"]).conclusion
-'different: train anew after a swap'
+'different: retrain after a swap'
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ class ParityReport:
         return {
             "same": "the same: one can stand in for the other",
             "alike": "alike, not the same: a classifier should carry over; check its accuracy on held-out texts",
-            "different": "different: train anew after a swap",
+            "different": "different: retrain after a swap",
         }[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:
@@ -185,11 +185,11 @@ def parity(  # noqa: PLR0913 - independent settings, all keywords
 ) -> ParityReport:
     """Ask two backends the same, and report how their answers differ.
 
-    Every text costs each backend one pass a prompt, in the phase `predict`.
+    Every text costs each backend one pass per prompt, in the phase `predict`.
 
     Args:
         a: the backend that is known.
-        b: the one that shall stand in for it.
+        b: the one that is to stand in for it.
         texts: a few texts, or pairs, of the kind to be classified.
         prompts: under which to ask; for pairs they must be given.
         words: the verdict is the likeliest of these; without them, of all.
@@ -197,7 +197,7 @@ def parity(  # noqa: PLR0913 - independent settings, all keywords
     """
     examples = read_examples(texts)
     if not examples or top < 1:
-        raise InputError("parity needs one text at least, and top must be 1 at least")
+        raise InputError("parity needs at least one text, and top must be at least 1")
     for backend in (a, b):
         refuse_markers(examples, backend.mask_token)
     last = "last" in {a.abilities.mask, b.abilities.mask}

@@ -137,7 +137,7 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
             errors.append(str(error))
             continue
         if template in templates:
-            errors.append(f"the prompt {template.source!r} stands in the pool twice; leave one out")
+            errors.append(f"the prompt {template.source!r} is in the pool twice; leave one out")
         elif templates and template.is_pair != templates[0].is_pair:
             errors.append(f"the prompt {template.source!r} takes another number of texts than the first prompt")
         else:

@@ -3,7 +3,7 @@
 A causal model can't fill a gap, but it can be asked how it would go on. A prompt A is likely if,
 after every training text, the model goes on with A and then with the word for the text's class:
 the sum over the examples of log p(A | text) + log p(label word | text, A). The search of
-`pbsdk.prompting.generation` finds such prompts a token at a time.
+`pbsdk.prompting.generation` finds such prompts token by token.
 
 All of this needs no more than the interface: each step asks a backend what comes last in
 "<input> A <mask>". So any causal backend that shows its whole vocabulary can write prompts, near or

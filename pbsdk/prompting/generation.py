@@ -121,7 +121,7 @@ def distinct(prompts: Iterable[str], *, overlap: float = 0.8) -> list[str]:
     r"""Return the prompts without those that nearly repeat an earlier one.
 
     Case, spaces and the shape of quotes never tell prompts apart. Punctuation does only where there
-    are no words. Otherwise two prompts are nearly the same if they share at least the part
+    are no words. Otherwise two prompts are nearly the same if they share at least the fraction
     `overlap` of all their words, each on the same side of the mask.
 
     >>> distinct(["<input> It's <mask>.", "<input> it\u2019s <mask>!", "<input> A <mask> film."])
@@ -175,8 +175,8 @@ def generate_pool(  # noqa: PLR0913 - independent settings, all keywords
         count: how many prompts to keep, at most.
         beam: how many prefixes the search keeps; None for the writer's own choice.
         max_tokens: how long a prompt may be, in the writer's tokens; None for its own choice.
-        per_class: use only so many texts of a class, drawn with `seed`; None for all.
-        seed: what draws them. The search itself has no chance in it.
+        per_class: use only so many texts per class, drawn with `seed`; None for all.
+        seed: draws them. The search itself is deterministic.
         overlap: how much two prompts may share, see `distinct`.
         name: what the pool is called.
     """

@@ -1,20 +1,20 @@
 """Refinement: from many prompts to the few that serve these texts best.
 
 A prompt is scored by one weak learner: its best verbalizer on the unweighted training set, by its
-accuracy on validation. The paper's way asks every example under every prompt, which is 100 passes an
+accuracy on validation. The paper's way asks every example under every prompt, which is 100 passes per
 example for 100 prompts. Successive halving looks at all prompts on a few examples, at the better half
 on twice as many, and so on; only the last few prompts see every example. Both are one procedure, a
 ladder of rungs, and the paper's ladder has one.
 
 >>> labels = ["a"] * 16 + ["b"] * 16
 >>> print(passes_needed(100, labels, labels))
-paper: 6400 passes, 100 an example; at most 100 for one
+paper: 6400 passes, 100 per example; at most 100 for one
 >>> print(passes_needed(100, labels, labels, method="halving"))
-halving: 2016 passes, 31.5 an example; at most 100 for one
+halving: 2016 passes, 31.5 per example; at most 100 for one
 
 Before anything is sent, a metered backend's budget is asked for the whole ladder, since half a
-refinement is money for nothing. Later rungs are rehearsed with as many prompts as will be left. Training
-with the chosen prompts then needs no pass more: the last rung has asked for all of it.
+refinement is money wasted. Later rungs are rehearsed with as many prompts as will be left. Training
+with the chosen prompts then needs no further pass: the last rung has asked for all of it.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ __all__ = [
 ]
 
 RefinementMethod = Literal["paper", "halving"]
+"""How prompts are chosen: all of them on all examples, or by successive halving."""
 REFINEMENT_METHODS: tuple[RefinementMethod, ...] = ("paper", "halving")
-"""The ways to refine, the dearest first."""
+"""The ways to refine, the most expensive first."""
 Rows = npt.NDArray[np.intp]
 
 _LEAST = 2
@@ -92,11 +93,11 @@ class Passes:
 
     @property
     def per_example(self) -> float:
-        """Passes an example on average."""
+        """Passes per example on average."""
         return self.total / (self.rungs[-1].train + self.rungs[-1].validation)
 
     def __str__(self) -> str:
-        return f"{self.method}: {self.total} passes, {self.per_example:g} an example; at most {self.most} for one"
+        return f"{self.method}: {self.total} passes, {self.per_example:g} per example; at most {self.most} for one"
 
 
 @dataclass(frozen=True)
@@ -157,14 +158,14 @@ def refine(  # noqa: PLR0913 - independent settings, all keywords
     """Choose the `keep` best of a pool's prompts.
 
     Args:
-        backend: the model, from `pbsdk.connect(...)`; one without a meter is asked anew at each rung.
+        backend: the model, from `pbsdk.connect(...)`; one without a meter is asked again at each rung.
         prompts: a list of prompts, the name of a pool, a pool, or its file.
         train: (texts, labels) that the weak learners are trained on.
         validation: (texts, labels) that choose; the pool remembers them.
         keep: how many prompts to keep.
         method: "paper" asks all prompts for all examples, "halving" a fraction of that.
-        m: how many candidate words a class has.
-        seed: what draws the examples of halving's first rungs.
+        m: how many candidate words per class.
+        seed: draws the examples of halving's first rungs.
         style: how texts and prompts are joined.
         markers: what to do with texts that contain a mask.
         progress: show progress bars; None: in a terminal or notebook.
@@ -242,7 +243,7 @@ class _Ladder:
             raise BudgetExceeded(f"refinement needs more than the budget has ({self.needed}): {plan.steps[-1].reason}")
 
     def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
-        """Ask, train a learner a prompt, and return how each does."""
+        """Ask, train one learner per prompt, and return how each does."""
         queries = self._queries(rung, alive)
         answers = progress_bar(
             self.backend.stream(queries), total=len(queries), what=f"refining {rung + 1}", show=self.progress

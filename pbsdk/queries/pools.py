@@ -155,7 +155,7 @@ def _parsed(text: str, name: str) -> PromptPool:
 def fit_templates(templates: Sequence[Template], abilities: Abilities, *, pairs: bool) -> list[Template]:
     """Return the templates as this kind of model and these examples need them, or refuse them.
 
-    For a causal model they end at the mask; those that become one are one, and a warning says so.
+    For a causal model they end at the mask. Those that become the same are asked once, and a warning says so.
     """
     if not templates:
         raise InputError('the pool is empty; give at least one prompt, such as "<input> It was <mask>."')
@@ -165,7 +165,7 @@ def fit_templates(templates: Sequence[Template], abilities: Abilities, *, pairs:
             raise TemplateError(f"the prompt {template.source!r} takes {kind}, and the examples are {have}")
     twice = _repeated(templates)
     if twice:
-        raise TemplateError(f"the prompt {twice.source!r} stands in the pool twice; leave one out")
+        raise TemplateError(f"the prompt {twice.source!r} is in the pool twice; leave one out")
     if abilities.mask == "anywhere":
         return list(templates)
     ending = [template.ending_at_mask() for template in templates]
@@ -175,7 +175,7 @@ def fit_templates(templates: Sequence[Template], abilities: Abilities, *, pairs:
         full = [t.source for t, end in zip(templates, ending, strict=True) if end == same]
         warnings.warn(
             f"a causal model reads nothing after the mask: of {len(ending)} prompts {len(distinct)} are different "
-            f"({' and '.join(map(repr, full))} are one), and only those are asked",
+            f"({' and '.join(map(repr, full))} are the same), and only those are asked",
             stacklevel=3,
         )
     return distinct

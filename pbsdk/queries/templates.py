@@ -7,10 +7,10 @@
 '<input>? <mask>, <input2>'
 
 The paper's own notation is read too. Two styles of rendering differ in what happens where a text
-meets the prompt. `plain` keeps texts as they are but for white space around them, and drops a text's
+meets the prompt. `plain` keeps texts as they are except for white space around them, and drops a text's
 final punctuation where the prompt goes on with punctuation of its own. `paper` does as the authors
-did: one final punctuation mark goes, and a second text after a comma begins with a small letter,
-be it a name or not.
+did: one final punctuation mark is dropped, and a second text after a comma begins with a lowercase
+letter, even if it is a name.
 
 >>> Template("<input>? <mask>, <input2>").query(Example("NASA flies...", "NASA lands."), style="paper").text()
 'NASA flies..? <mask>, nASA lands.'

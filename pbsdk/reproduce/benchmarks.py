@@ -5,7 +5,7 @@ names, or else from the Hugging Face hub through the `datasets` library. Labels 
 from both places. The folder holds `<name>/train.jsonl` and `test.jsonl`, the published draws as
 `<name>/16-<seed>/train.jsonl` and `dev.jsonl`, and `<name>/meta.json`, whose `labels` name the classes.
 
-`few_shot_of` gives a draw of k texts a class, the published one where the folder holds it, and
+`few_shot_of` gives a draw of k texts per class, the published one where the folder holds it, and
 `published_prompts` the pool that the authors published. `LABEL_WORDS` are the words that LM-BFF and the
 paper use for the classes.
 """
@@ -108,7 +108,7 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
         ),
     }
 )
-"""The paper's data sets on the hub. MPQA is not there; the hub's MR and SST-2 are split otherwise than LM-BFF's."""
+"""The paper's data sets on the hub. MPQA is not there; the hub's MR and SST-2 are split differently from LM-BFF's."""
 
 
 def data_folder() -> Path | None:
@@ -138,7 +138,7 @@ def named(name: str, split: str = "train") -> LabelledTexts:
 
 
 def few_shot_of(name: str, *, k: int = 16, seed: int = 13) -> FewShot:
-    """Draw k texts a class for training and up to 16 for validation; the published draw, if it is there.
+    """Draw k texts per class for training and up to 16 for validation; the published draw, if it is there.
 
     Of a class that has too few rows, all there are.
     """

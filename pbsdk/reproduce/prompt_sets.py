@@ -1,7 +1,7 @@
 """Sets of prompts: the names that `--prompts` takes, and the pools behind them.
 
 They are `paper` (its last table; for causal models, and where the paper prints none, pbsdk's own), `own`
-(pbsdk's pool for that kind of text), `generated` (written anew for each draw), and any other pool by its name
+(pbsdk's pool for that kind of text), `generated` (written for each draw), and any other pool by its name
 or file.
 """
 

@@ -1,7 +1,7 @@
-"""Results: cells of a reproduction, put together as a table, as JSON and as a picture.
+"""Results: the cells of a reproduction, as a table, as JSON and as a picture.
 
 A cell is one method on one draw. Tables show the mean over draws in percent, the standard deviation in
-parentheses (divided by n - 1; none for one draw), and after a stroke what the paper reports for
+parentheses (divided by n - 1; none for one draw), and after a slash what the paper reports for
 RoBERTa-large on whole test sets.
 """
 
@@ -41,7 +41,7 @@ class ResultCell(BaseModel):
     """The pool that gave the first of them."""
     method: str
     k: int | None
-    """How many texts a class were drawn for training; None: all but a tenth."""
+    """How many texts per class were drawn for training; None: all but a tenth."""
     seed: int
     model: str
     measure: Literal["accuracy", "F1"]
@@ -67,7 +67,7 @@ class ResultsFile:
     path: Path
 
     def read(self) -> Iterator[ResultCell]:
-        """Yield the cells; a line that a stopped run left unfinished is skipped, and its cell made anew."""
+        """Yield the cells; a line that a stopped run left unfinished is skipped, and its cell is made again."""
         if not self.path.is_file():
             return
         for line in self.path.read_text("utf-8").splitlines():
@@ -136,7 +136,7 @@ class Results:
         ]
 
     def table(self) -> Table:
-        """Return the scores: a row a method, a column a data set."""
+        """Return the scores: one row per method, one column per data set."""
         found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
         datasets = self._datasets()
         rows = [
@@ -152,8 +152,8 @@ class Results:
 
     def costs(self) -> Table:
         """Return what it took: a row for each kind of training set of each data set."""
-        header = ["data set", "prompts", "texts a class", "draws", "train + validation", "test"]
-        header += ["prompts a text", "passes to train", "at the model", "learning"]
+        header = ["data set", "prompts", "texts per class", "draws", "train + validation", "test"]
+        header += ["prompts per text", "passes to train", "at the model", "learning"]
         groups: dict[tuple[str, str, int | None], list[ResultCell]] = {}
         for cell in self.cells:
             groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
@@ -179,7 +179,7 @@ class Results:
     def to_markdown(self) -> str:
         """Return both tables with a line about each."""
         scores = (
-            f"Model: {self.model}. Mean over draws in percent (standard deviation); after the stroke, what the paper reports "
+            f"Model: {self.model}. Mean over draws in percent (standard deviation); after the slash, what the paper reports "
             f"for {MODEL}."
         )
         costs = (
@@ -266,7 +266,7 @@ class Results:
 
 
 _PANELS: tuple[tuple[str, Literal["size", "prompts"]], ...] = (
-    ("training texts a class", "size"),
+    ("training texts per class", "size"),
     ("prompts", "prompts"),
 )
 

@@ -5,7 +5,7 @@ methods look at the same ones, and together they cost the passes of the largest.
 for the test rows too, and a method that is added later asks for nothing new.
 
 A *cell* is one method on one draw of one data set under one set of prompts. Each is a line of
-`results.jsonl` as soon as it is known, so a run that was stopped goes on where it was: answers lie in
+`results.jsonl` as soon as it is known, so a run that was stopped resumes where it was: answers are in
 the run folder, cells beside it.
 """
 
@@ -79,8 +79,8 @@ class Reproduction:
         backend: the model; it is metered here, and closed with this.
         folder: where answers, cells and generated pools are kept.
         settings: what to reproduce.
-        budget: passes that an example may have; None: just what these methods need.
-        writer: what writes the prompts of the set `generated`; None: the model itself, if it can.
+        budget: passes per example; None: just what these methods need.
+        writer: writes the prompts of the set `generated`; None: the model itself, if it can.
         progress: show progress bars; None: in a terminal.
     """
 
@@ -125,7 +125,7 @@ class Reproduction:
         self.backend.close()
 
     def _check(self, vocabulary: Vocabulary) -> None:
-        """Look at everything that can be wrong before anything is sent."""
+        """Check everything that can be wrong before anything is sent."""
         settings = self._settings
         for data in self._data.values():
             for method, seed in ((method, seed) for method in settings.chosen for seed in settings.seeds):
@@ -160,7 +160,7 @@ class Reproduction:
         ]
 
     def _budget(self, steps: Sequence[Step]) -> QueryBudget:
-        """Return the passes an example that these steps need, and no more; data sets may share a text."""
+        """Return a budget of the passes per example that these steps need, and no more; data sets may share a text."""
         prompts: dict[tuple[str, str], set[str]] = {}
         for query in (query for step in steps for query in step.queries):
             prompts.setdefault((scope_of(query.phase), query.example), set()).add(query.prompt)

@@ -93,7 +93,7 @@ def test_prompts_that_take_another_number_of_texts_than_the_examples_are_refused
 
 
 def test_duplicates_and_empty_pools_are_refused():
-    with pytest.raises(TemplateError, match="stands in the pool twice"):
+    with pytest.raises(TemplateError, match="is in the pool twice"):
         fit_templates([Template("<input> <mask>"), Template("[Input] [MASK]")], MASKED, pairs=False)
     with pytest.raises(InputError, match="pool is empty"):
         fit_templates([], MASKED, pairs=False)
