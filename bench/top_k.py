@@ -5,7 +5,7 @@
 A server runs in a process of its own and answers whole; every question is asked once, and kept. A view
 of it then shows only the k most probable tokens, in training and in prediction, as a provider with
 that limit would: the rest is censored. So all columns stand on the same passes. Data comes from the
-folder that PBSDK_DATA names (see `pbsdk.reproduce.benchmarks`); 16 texts a class to train on and as many to
+folder that PBSDK_DATA names (see `pbsdk.reproduce.benchmarks`); 16 texts per class to train on and as many to
 validate on, ten prompts that end at the mask.
 """
 

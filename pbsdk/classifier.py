@@ -48,8 +48,11 @@ from pbsdk.learning.model_file import SavedClassifier, TrainingFacts
 from pbsdk.learning.parameters import check_choice, check_count
 from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.examples import Example, read_examples, read_labels
+from pbsdk.queries.markers import escape_markers, refuse_markers
+from pbsdk.queries.pools import choosers, fit_templates, read_pool
+from pbsdk.queries.rendering import render
 from pbsdk.queries.reuse import warn_of_reuse
-from pbsdk.queries.templates import Style, Template, choosers, escape_markers, fit_templates, read_pool, refuse_markers
+from pbsdk.queries.templates import Style, Template
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -465,8 +468,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return [query for examples, phase in phases for query in self._queries(problem.templates, examples, phase)]
 
     def _queries(self, templates: Sequence[Template], examples: Sequence[Example], phase: Phase) -> list[MaskedQuery]:
-        # Example-major: a backend can share the text between the prompts of one example.
-        return [template.query(example, phase, self.style) for example in examples for template in templates]
+        return render(examples, templates, phase, self.style)
 
     def _new_examples(self, X: Any) -> list[Example]:
         check_is_fitted(self)

@@ -10,7 +10,7 @@ wins, among given words or among all.
 >>> report.largest_difference, report.agreement, report.conclusion
 (0.0, 1.0, 'the same: one can stand in for the other')
 >>> parity(FakeBackend(), FakeBackend(seed=1), ["a fine day"]).conclusion
-'different: train anew after a swap'
+'different: retrain after a swap'
 """
 
 from __future__ import annotations
@@ -34,7 +34,10 @@ from pbsdk.backend import (
 )
 from pbsdk.errors import InputError
 from pbsdk.queries.examples import read_examples
-from pbsdk.queries.templates import Template, fit_templates, refuse_markers
+from pbsdk.queries.markers import refuse_markers
+from pbsdk.queries.pools import fit_templates
+from pbsdk.queries.rendering import render
+from pbsdk.queries.templates import Template
 
 __all__ = ["ParityReport", "ParityRow", "parity"]
 
@@ -114,7 +117,7 @@ class ParityReport:
         return {
             "same": "the same: one can stand in for the other",
             "alike": "alike, not the same: a classifier should carry over; check its accuracy on held-out texts",
-            "different": "different: train anew after a swap",
+            "different": "different: retrain after a swap",
         }[self.verdict]
 
     def to_dict(self) -> dict[str, Any]:
@@ -182,11 +185,11 @@ def parity(
 ) -> ParityReport:
     """Ask two backends the same, and report how their answers differ.
 
-    Every text costs each backend one pass a prompt, in the phase `predict`.
+    Every text costs each backend one pass per prompt, in the phase `predict`.
 
     Args:
         a: the backend that is known.
-        b: the one that shall stand in for it.
+        b: the one that is to stand in for it.
         texts: a few texts, or pairs, of the kind to be classified.
         prompts: under which to ask; for pairs they must be given.
         words: the verdict is the likeliest of these; without them, of all.
@@ -194,26 +197,26 @@ def parity(
     """
     examples = read_examples(texts)
     if not examples or top < 1:
-        raise InputError("parity needs one text at least, and top must be 1 at least")
+        raise InputError("parity needs at least one text, and top must be at least 1")
     for backend in (a, b):
         refuse_markers(examples, backend.mask_token)
     last = "last" in {a.abilities.mask, b.abilities.mask}
     pool = [Template(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
     # If one of them reads nothing after the mask, neither is asked to.
     templates = fit_templates(pool, Abilities(mask="last" if last else "anywhere"), pairs=examples[0].pair is not None)
-    asked = [(example, template) for example in examples for template in templates]
-    queries = [template.query(example, Phase.PREDICT) for example, template in asked]
+    queries = render(examples, templates, Phase.PREDICT)
     answers = [(backend.vocabulary, list(backend.stream(queries))) for backend in (a, b)]
     missing = [word for word in words for vocabulary, _ in answers if vocabulary.find(word) is None]
     if missing:
         raise InputError(f"{missing[0]!r} is not a token of both models; choose another word")
+    said = {example.id: " / ".join(example.texts) for example in examples}
     rows = tuple(
         _row(
-            " / ".join(example.texts),
-            template.source,
+            said[query.example],
+            query.prompt,
             *(_Side(vocabulary, found[at], words, top) for vocabulary, found in answers),
         )
-        for at, (example, template) in enumerate(asked)
+        for at, query in enumerate(queries)
     )
     return ParityReport((a.identity.name, b.identity.name), a.identity == b.identity, rows)
 

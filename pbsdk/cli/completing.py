@@ -21,7 +21,7 @@ def backend_names(incomplete: str) -> list[str]:
 
 def pools(incomplete: str) -> list[str]:
     """Return the pools that ship, and JSON files and folders on the way to one."""
-    from pbsdk.queries.templates import pool_names
+    from pbsdk.queries.pools import pool_names
 
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = sorted(folder.iterdir()) if folder.is_dir() else []

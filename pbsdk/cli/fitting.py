@@ -99,8 +99,8 @@ def fit(
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
     from pbsdk.queries.examples import read_examples
+    from pbsdk.queries.pools import choosers
     from pbsdk.queries.reuse import warn_of_reuse
-    from pbsdk.queries.templates import choosers
 
     with plainly():
         options = read_options(option)

@@ -32,7 +32,8 @@ from pbsdk.errors import InputError, TemplateError
 
 if TYPE_CHECKING:
     from pbsdk.prompting.generation import PromptWriter
-    from pbsdk.queries.templates import PromptPool, Template
+    from pbsdk.queries.pools import PromptPool
+    from pbsdk.queries.templates import Template
 
 __all__ = ["prompts"]
 
@@ -62,7 +63,8 @@ def list_pools(*, as_json: AsJson = False) -> None:
     Examples:
         pbsdk prompts list
     """
-    from pbsdk.queries.templates import Template, load_pool, pool_names
+    from pbsdk.queries.pools import load_pool, pool_names
+    from pbsdk.queries.templates import Template
 
     rows = []
     for name in pool_names():
@@ -80,7 +82,7 @@ def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) ->
         pbsdk prompts show topic
         pbsdk prompts show topic --causal
     """  # noqa: D301 - shown
-    from pbsdk.queries.templates import load_pool
+    from pbsdk.queries.pools import load_pool
 
     with plainly():
         pool = load_pool(name)
@@ -98,7 +100,7 @@ def check(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> Non
     Exit codes:
         1    a prompt can't work
     """
-    from pbsdk.queries.templates import load_pool
+    from pbsdk.queries.pools import load_pool
 
     with plainly():
         pool = load_pool(name)
@@ -119,7 +121,8 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
     """Return errors, notes, and how many prompts can be used."""
     from pbsdk.backend import Abilities
     from pbsdk.prompting.generation import distinct
-    from pbsdk.queries.templates import Template, fit_templates
+    from pbsdk.queries.pools import fit_templates
+    from pbsdk.queries.templates import Template
 
     errors: list[str] = []
     templates: list[Template] = []
@@ -134,7 +137,7 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
             errors.append(str(error))
             continue
         if template in templates:
-            errors.append(f"the prompt {template.source!r} stands in the pool twice; leave one out")
+            errors.append(f"the prompt {template.source!r} is in the pool twice; leave one out")
         elif templates and template.is_pair != templates[0].is_pair:
             errors.append(f"the prompt {template.source!r} takes another number of texts than the first prompt")
         else:
@@ -277,9 +280,9 @@ def refine(
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
     from pbsdk.prompting.generation import write_pool
-    from pbsdk.prompting.refinement import METHODS, passes_needed
+    from pbsdk.prompting.refinement import REFINEMENT_METHODS, passes_needed
     from pbsdk.prompting.refinement import refine as choose
-    from pbsdk.queries.templates import fit_templates, load_pool
+    from pbsdk.queries.pools import fit_templates, load_pool
 
     with plainly():
         options = read_options(option)
@@ -292,7 +295,7 @@ def refine(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # of prompts that are one to this model: refine says it too
                 count = len(fit_templates(load_pool(pool).templates(lm.abilities), lm.abilities, pairs=train.pairs))
-            for way in METHODS:
+            for way in REFINEMENT_METHODS:
                 typer.echo(passes_needed(count, train.labels, dev.labels, keep=keep, method=way), err=True)
             refined = choose(
                 lm,

@@ -98,7 +98,8 @@ def reproduce(
     from pbsdk.prompting.generation import open_writer
     from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS
     from pbsdk.reproduce.results import Results
-    from pbsdk.reproduce.runner import Reproduction, Settings
+    from pbsdk.reproduce.runner import Reproduction
+    from pbsdk.reproduce.settings import Settings
 
     with plainly():
         settings = Settings(

@@ -1,8 +1,8 @@
 """Tables: files of rows, read into columns.
 
 CSV, TSV and JSON lines are read by the standard library, Parquet by whichever library is there.
-Nothing is repaired in silence: a row with a field too many, a line that is no object or a byte that
-is no letter is an error that says where, and what to do about it.
+Nothing is repaired silently: a row with too many fields, a line that is not an object or a byte that
+can't be decoded is an error that says where, and what to do about it.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 `load_table` takes a file (CSV, TSV, JSON lines, Parquet), a pandas frame, a Hugging Face data set or
 the name of one, and returns texts and labels. Columns are found by their usual names when there is
-no doubt, and named otherwise. Whatever is wrong with a table is said once, with the row and the cure:
+no doubt, and named otherwise. Whatever is wrong with a table is said once, with the row and the remedy:
 half a data set is worse than none.
 
 >>> data = load_table({"review": ["Lovely.", "Dull."], "stars": [5, 1]}, label="stars")
@@ -130,7 +130,7 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Column
     if isinstance(source, Mapping):
         table = {str(column): list(values) for column, values in source.items()}
         if len({len(values) for values in table.values()}) > 1:
-            raise InputError("the columns of the mapping differ in length; give one value a row in each")
+            raise InputError("the columns of the mapping differ in length; give each one value per row")
         return "the table", table
     if hasattr(source, "column_names") and hasattr(source, "__getitem__"):
         return "the data set", {str(column): _values(source, column) for column in source.column_names}

@@ -3,7 +3,7 @@
 LM-BFF's sampler: shuffle the rows with numpy's old generator, group them by label in the order in
 which labels then first appear, and take the first k of each for training and the next k for
 validation. With the seeds 13, 21, 42, 87 and 100 it gives the files that the literature compares on,
-row for row. Larger training sets keep validation at 16 a class; full data holds a tenth out.
+row for row. Larger training sets keep validation at 16 per class; full data holds out a tenth.
 
 >>> few_shot_rows(["a", "b", "a", "b", "a", "b"], k=1, seed=13)
 ([1, 4], [3, 0])
@@ -40,7 +40,7 @@ class FewShot:
 def few_shot(
     data: LabelledTexts, *, k: int = 16, seed: int = 13, validation: int | None = None, fewer: bool = False
 ) -> FewShot:
-    """Draw k texts a class for training, and others for validation; see `few_shot_rows`."""
+    """Draw k texts per class for training, and others for validation; see `few_shot_rows`."""
     train, dev = few_shot_rows(data.labels, k=k, seed=seed, validation=validation, fewer=fewer)
     return FewShot(data.take(train), data.take(dev))
 
@@ -52,9 +52,9 @@ def few_shot_rows(
 
     Args:
         labels: the labels of all rows, in the data set's own order.
-        k: how many rows of a class to train on, 1 to 256.
-        seed: what shuffles them.
-        validation: how many rows of a class to validate on; None for k, and at most 16.
+        k: how many rows per class to train on, 1 to 256.
+        seed: shuffles them.
+        validation: how many rows per class to validate on; None for k, and at most 16.
         fewer: take what there is of a class that has too few rows; its validation rows come first.
     """
     if not 1 <= k <= MOST:

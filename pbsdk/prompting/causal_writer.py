@@ -3,7 +3,7 @@
 A causal model can't fill a gap, but it can be asked how it would go on. A prompt A is likely if,
 after every training text, the model goes on with A and then with the word for the text's class:
 the sum over the examples of log p(A | text) + log p(label word | text, A). The search of
-`pbsdk.prompting.generation` finds such prompts a token at a time.
+`pbsdk.prompting.generation` finds such prompts token by token.
 
 All of this needs no more than the interface: each step asks a backend what comes last in
 "<input> A <mask>". So any causal backend that shows its whole vocabulary can write prompts, near or
@@ -21,6 +21,7 @@ import numpy.typing as npt
 from pbsdk.backend import STEPS_PER_NAT, MaskedLMBackend, ModelIdentity, Phase, Tokens
 from pbsdk.errors import InputError
 from pbsdk.queries.examples import Example
+from pbsdk.queries.rendering import render
 from pbsdk.queries.templates import INPUT, INPUT2, MASK, Template
 
 __all__ = ["CausalWriter"]
@@ -77,7 +78,7 @@ class CausalWriter:
         templates = [Template(self.prompt(prefix)) for prefix in prefixes]
         following = np.zeros((len(prefixes), len(self._words)))  # (B, V)
         ending = np.zeros(len(prefixes))  # (B,)
-        queries = [template.query(example, Phase.GENERATE) for example in self._examples for template in templates]
+        queries = render(self._examples, templates, Phase.GENERATE)
         for at, answer in enumerate(self._backend.stream(queries)):
             example, prefix = divmod(at, len(prefixes))
             logprobs = answer.logprobs
@@ -98,10 +99,8 @@ class CausalWriter:
         """Add the likelihood of what follows the first piece of label words that have several."""
         for example, pieces in zip(self._examples, self._pieces, strict=True):
             for told in range(1, len(pieces)):
-                queries = [
-                    Template(self.prompt((*prefix, *pieces[:told]))).query(example, Phase.GENERATE)
-                    for prefix in prefixes
-                ]
+                templates = [Template(self.prompt((*prefix, *pieces[:told]))) for prefix in prefixes]
+                queries = render([example], templates, Phase.GENERATE)
                 wanted: Tokens = np.array([pieces[told]])
                 for at, answer in enumerate(self._backend.stream(queries, wanted)):
                     ending[at] += answer.at(wanted)[0] / -STEPS_PER_NAT

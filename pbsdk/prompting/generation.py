@@ -34,7 +34,8 @@ from pbsdk.backend import ModelIdentity, digest
 from pbsdk.errors import InputError, SetupError, TemplateError
 from pbsdk.plugins import PluginGroup
 from pbsdk.queries.examples import read_examples, read_labels
-from pbsdk.queries.templates import MASK, PromptPool, Provenance, Template
+from pbsdk.queries.pools import PromptPool, Provenance
+from pbsdk.queries.templates import MASK, Template
 from pbsdk.version import __version__
 
 __all__ = ["PromptWriter", "beam_search", "distinct", "generate_pool", "open_writer", "write_pool"]
@@ -120,7 +121,7 @@ def distinct(prompts: Iterable[str], *, overlap: float = 0.8) -> list[str]:
     r"""Return the prompts without those that nearly repeat an earlier one.
 
     Case, spaces and the shape of quotes never tell prompts apart. Punctuation does only where there
-    are no words. Otherwise two prompts are nearly the same if they share at least the part
+    are no words. Otherwise two prompts are nearly the same if they share at least the fraction
     `overlap` of all their words, each on the same side of the mask.
 
     >>> distinct(["<input> It's <mask>.", "<input> it\u2019s <mask>!", "<input> A <mask> film."])
@@ -174,8 +175,8 @@ def generate_pool(
         count: how many prompts to keep, at most.
         beam: how many prefixes the search keeps; None for the writer's own choice.
         max_tokens: how long a prompt may be, in the writer's tokens; None for its own choice.
-        per_class: use only so many texts of a class, drawn with `seed`; None for all.
-        seed: what draws them. The search itself has no chance in it.
+        per_class: use only so many texts per class, drawn with `seed`; None for all.
+        seed: draws them. The search itself is deterministic.
         overlap: how much two prompts may share, see `distinct`.
         name: what the pool is called.
     """

@@ -1,20 +1,20 @@
 """Refinement: from many prompts to the few that serve these texts best.
 
 A prompt is scored by one weak learner: its best verbalizer on the unweighted training set, by its
-accuracy on validation. The paper's way asks every example under every prompt, which is 100 passes an
+accuracy on validation. The paper's way asks every example under every prompt, which is 100 passes per
 example for 100 prompts. Successive halving looks at all prompts on a few examples, at the better half
 on twice as many, and so on; only the last few prompts see every example. Both are one procedure, a
 ladder of rungs, and the paper's ladder has one.
 
 >>> labels = ["a"] * 16 + ["b"] * 16
 >>> print(passes_needed(100, labels, labels))
-paper: 6400 passes, 100 an example; at most 100 for one
+paper: 6400 passes, 100 per example; at most 100 for one
 >>> print(passes_needed(100, labels, labels, method="halving"))
-halving: 2016 passes, 31.5 an example; at most 100 for one
+halving: 2016 passes, 31.5 per example; at most 100 for one
 
 Before anything is sent, a metered backend's budget is asked for the whole ladder, since half a
-refinement is money for nothing. Later rungs are rehearsed with as many prompts as will be left. Training
-with the chosen prompts then needs no pass more: the last rung has asked for all of it.
+refinement is money wasted. Later rungs are rehearsed with as many prompts as will be left. Training
+with the chosen prompts then needs no further pass: the last rung has asked for all of it.
 """
 
 from __future__ import annotations
@@ -36,25 +36,27 @@ from pbsdk.metering.meter import MeteredBackend
 from pbsdk.metering.plan import Step, plan_steps
 from pbsdk.progress import progress_bar
 from pbsdk.queries.examples import Example, read_examples, read_labels
-from pbsdk.queries.templates import (
-    PromptPool,
-    Provenance,
-    Refinement,
-    Style,
-    Template,
-    escape_markers,
-    fit_templates,
-    load_pool,
-    read_pool,
-    refuse_markers,
-)
+from pbsdk.queries.markers import escape_markers, refuse_markers
+from pbsdk.queries.pools import PromptPool, Provenance, Refinement, fit_templates, load_pool, read_pool
+from pbsdk.queries.rendering import render
+from pbsdk.queries.templates import Style, Template
 from pbsdk.version import __version__
 
-__all__ = ["METHODS", "Passes", "PromptScore", "Refined", "Rung", "passes_needed", "refine"]
+__all__ = [
+    "REFINEMENT_METHODS",
+    "Passes",
+    "PromptScore",
+    "Refined",
+    "RefinementMethod",
+    "Rung",
+    "passes_needed",
+    "refine",
+]
 
-Method = Literal["paper", "halving"]
-METHODS: tuple[Method, ...] = ("paper", "halving")
-"""The ways to refine, the dearest first."""
+RefinementMethod = Literal["paper", "halving"]
+"""How prompts are chosen: all of them on all examples, or by successive halving."""
+REFINEMENT_METHODS: tuple[RefinementMethod, ...] = ("paper", "halving")
+"""The ways to refine, the most expensive first."""
 Rows = npt.NDArray[np.intp]
 
 _LEAST = 2
@@ -91,11 +93,11 @@ class Passes:
 
     @property
     def per_example(self) -> float:
-        """Passes an example on average."""
+        """Passes per example on average."""
         return self.total / (self.rungs[-1].train + self.rungs[-1].validation)
 
     def __str__(self) -> str:
-        return f"{self.method}: {self.total} passes, {self.per_example:g} an example; at most {self.most} for one"
+        return f"{self.method}: {self.total} passes, {self.per_example:g} per example; at most {self.most} for one"
 
 
 @dataclass(frozen=True)
@@ -119,16 +121,16 @@ class Refined:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _LadderSet:
     """Examples, their classes, and which of them each rung has."""
 
     examples: list[Example]
     labels: npt.NDArray[np.intp]
-    ladder: list[Rows]
+    rungs: list[Rows]
 
 
 def passes_needed(
-    n_prompts: int, train_labels: Any, validation_labels: Any, *, keep: int = 10, method: Method = "paper"
+    n_prompts: int, train_labels: Any, validation_labels: Any, *, keep: int = 10, method: RefinementMethod = "paper"
 ) -> Passes:
     """Say what a refinement needs, before anything is sent."""
     train, validation = np.asarray(train_labels), np.asarray(validation_labels)
@@ -146,7 +148,7 @@ def refine(
     validation: tuple[Any, Any],
     *,
     keep: int = 10,
-    method: Method = "paper",
+    method: RefinementMethod = "paper",
     m: int | None = None,
     seed: int = 0,
     style: Style = "plain",
@@ -156,101 +158,103 @@ def refine(
     """Choose the `keep` best of a pool's prompts.
 
     Args:
-        backend: the model, from `pbsdk.connect(...)`; one without a meter is asked anew at each rung.
+        backend: the model, from `pbsdk.connect(...)`; one without a meter is asked again at each rung.
         prompts: a list of prompts, the name of a pool, a pool, or its file.
         train: (texts, labels) that the weak learners are trained on.
         validation: (texts, labels) that choose; the pool remembers them.
         keep: how many prompts to keep.
         method: "paper" asks all prompts for all examples, "halving" a fraction of that.
-        m: how many candidate words a class has.
-        seed: what draws the examples of halving's first rungs.
+        m: how many candidate words per class.
+        seed: draws the examples of halving's first rungs.
         style: how texts and prompts are joined.
         markers: what to do with texts that contain a mask.
         progress: show progress bars; None: in a terminal or notebook.
 
     Equal prompts are ranked by their accuracy on training, then by their place in the pool.
     """
-    sets = [_read(backend, *given, markers, name) for given, name in ((train, "train"), (validation, "validation"))]
-    classes = np.unique(sets[0][1])
+    examples, labels = _read(backend, *train, markers, "train")
+    others, other_labels = _read(backend, *validation, markers, "validation")
+    classes = np.unique(labels)
     if len(classes) < 2:
         raise InputError("training needs two classes or more to choose prompts by")
-    if not np.isin(sets[1][1], classes).all():
+    if not np.isin(other_labels, classes).all():
         raise InputError("the validation set has labels that the training set lacks")
     source = load_pool(prompts) if isinstance(prompts, str | Path) else prompts
-    pairs = sets[0][0][0].pair is not None
+    pairs = examples[0].pair is not None
     templates = fit_templates(read_pool(source, backend.abilities), backend.abilities, pairs=pairs)
-    needed = passes_needed(len(templates), sets[0][1], sets[1][1], keep=keep, method=method)
-    parts = [
-        _Part(examples, np.searchsorted(classes, labels), _ladder(labels, len(needed.rungs), seed + at))
-        for at, (examples, labels) in enumerate(sets)
-    ]
-    ladder = _Ladder(backend, parts, needed, n_classes=len(classes), m=m, style=style, progress=progress)
-    alive = templates
-    ranked: list[PromptScore] = []
-    for rung in range(len(needed.rungs)):
-        alive = alive[: needed.rungs[rung].prompts]
-        ladder.afford(rung, alive)
-        found = ladder.scores(rung, alive)
-        order = sorted(
-            alive, key=lambda t: (-found[t].validation_accuracy, -found[t].train_accuracy, templates.index(t))
-        )
-        ranked[: len(order)] = [found[template] for template in order]
-        alive = order
-    pool = _pool(backend, source, ranked[:keep], needed, seed=seed, chosen_by=[example.id for example in sets[1][0]])
+    needed = passes_needed(len(templates), labels, other_labels, keep=keep, method=method)
+    n_rungs = len(needed.rungs)
+    ladder = _Ladder(
+        backend,
+        _LadderSet(examples, np.searchsorted(classes, labels), _ladder(labels, n_rungs, seed)),
+        _LadderSet(others, np.searchsorted(classes, other_labels), _ladder(other_labels, n_rungs, seed + 1)),
+        needed,
+        n_classes=len(classes),
+        m=m,
+        style=style,
+        progress=progress,
+    )
+    ranked = ladder.climb(templates)
+    before = source if isinstance(source, PromptPool) else PromptPool(name="prompts")
+    refined = _refinement(backend, ranked[:keep], needed, seed, {example.id for example in others})
+    pool = _pool(before, ranked[:keep], refined, len(others), mask_last=backend.abilities.mask == "last")
     return Refined(pool, tuple(ranked), needed)
 
 
+@dataclass(frozen=True)
 class _Ladder:
     """The rungs of one refinement, and the model they ask."""
 
-    def __init__(
-        self,
-        backend: MaskedLMBackend,
-        parts: Sequence[_Part],
-        needed: Passes,
-        *,
-        n_classes: int,
-        m: int | None,
-        style: Style,
-        progress: bool | None,
-    ) -> None:
-        self._backend = backend
-        self._parts = parts
-        self._needed = needed
-        self._n_classes = n_classes
-        self._m = m
-        self._style: Style = style
-        self._progress = progress
+    backend: MaskedLMBackend
+    train: _LadderSet
+    validation: _LadderSet
+    needed: Passes
+    n_classes: int
+    m: int | None
+    style: Style
+    progress: bool | None
+
+    def climb(self, templates: Sequence[Template]) -> list[PromptScore]:
+        """Return how the prompts did, the best first: those of the last rung, then those that fell off before."""
+        alive = list(templates)
+        ranked: list[PromptScore] = []
+        for at, rung in enumerate(self.needed.rungs):
+            alive = alive[: rung.prompts]
+            self.afford(at, alive)
+            found = self.scores(at, alive)
+            alive.sort(key=lambda t: (-found[t].validation_accuracy, -found[t].train_accuracy, templates.index(t)))
+            ranked[: len(alive)] = [found[template] for template in alive]
+        return ranked
 
     def afford(self, rung: int, alive: Sequence[Template]) -> None:
         """Refuse what the budget doesn't allow: this rung and all later ones, before this one is sent."""
-        if not isinstance(self._backend, MeteredBackend):
+        if not isinstance(self.backend, MeteredBackend):
             return
         now = self._queries(rung, alive)
-        if not plan_steps(self._backend, [Step("refine", now)]).steps[-1].attempts:
+        if not plan_steps(self.backend, [Step("refine", now)]).steps[-1].attempts:
             return  # a replay; a later rung that asks for something will look
         rest = [
             query
-            for later in range(rung + 1, len(self._needed.rungs))
-            for query in self._queries(later, alive[: self._needed.rungs[later].prompts])
+            for later in range(rung + 1, len(self.needed.rungs))
+            for query in self._queries(later, alive[: self.needed.rungs[later].prompts])
         ]
-        plan = plan_steps(self._backend, [Step("refine", [*now, *rest])])
+        plan = plan_steps(self.backend, [Step("refine", [*now, *rest])])
         if not plan.allowed:
-            raise BudgetExceeded(f"refinement needs more than the budget has ({self._needed}): {plan.steps[-1].reason}")
+            raise BudgetExceeded(f"refinement needs more than the budget has ({self.needed}): {plan.steps[-1].reason}")
 
     def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
-        """Ask, train a learner a prompt, and return how each does."""
+        """Ask, train one learner per prompt, and return how each does."""
         queries = self._queries(rung, alive)
         answers = progress_bar(
-            self._backend.stream(queries), total=len(queries), what=f"refining {rung + 1}", show=self._progress
+            self.backend.stream(queries), total=len(queries), what=f"refining {rung + 1}", show=self.progress
         )
-        train, validation = self._parts
-        here, there = train.ladder[rung], validation.ladder[rung]
+        train, validation = self.train, self.validation
+        here, there = train.rungs[rung], validation.rungs[rung]
         with (
             collect(islice(answers, len(here) * len(alive)), len(here), len(alive)) as known,
             collect(answers, len(there), len(alive)) as unseen,
         ):
-            learners = one_per_prompt(known, train.labels[here], self._n_classes, m=self._m)
+            learners = one_per_prompt(known, train.labels[here], self.n_classes, m=self.m)
             return {
                 template: PromptScore(
                     template.source,
@@ -262,17 +266,13 @@ class _Ladder:
             }
 
     def _queries(self, rung: int, alive: Sequence[Template]) -> list[MaskedQuery]:
-        return [
-            template.query(part.examples[row], Phase.REFINE, self._style)
-            for part in self._parts
-            for row in part.ladder[rung]
-            for template in alive
-        ]
+        examples = (part.examples[row] for part in (self.train, self.validation) for row in part.rungs[rung])
+        return render(examples, alive, Phase.REFINE, self.style)
 
 
 def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
     """Return how many prompts each rung looks at."""
-    if method not in METHODS:
+    if method not in REFINEMENT_METHODS:
         raise InputError(f"method must be paper or halving; not {method!r}")
     if keep < 1 or n_prompts <= keep:
         raise InputError(f"{n_prompts} prompts can't be refined to {keep}; keep fewer than there are, and at least 1")
@@ -307,17 +307,10 @@ def _read(
     return examples, read_labels(labels, len(examples), name=f"{name} labels")
 
 
-def _pool(
-    backend: MaskedLMBackend,
-    source: Any,
-    kept: Sequence[PromptScore],
-    needed: Passes,
-    *,
-    seed: int,
-    chosen_by: list[str],
-) -> PromptPool:
-    before = source if isinstance(source, PromptPool) else PromptPool(name="prompts")
-    refined = Refinement(
+def _refinement(
+    backend: MaskedLMBackend, kept: Sequence[PromptScore], needed: Passes, seed: int, chosen_by: set[str]
+) -> Refinement:
+    return Refinement(
         method=needed.method,
         model=ModelIdentity(backend.identity.name, backend.identity.details).to_json(),
         pbsdk=__version__,
@@ -325,11 +318,16 @@ def _pool(
         of=needed.most,
         passes=needed.total,
         scores=[round(score.validation_accuracy, 6) for score in kept],
-        chosen_by=sorted(set(chosen_by)),
+        chosen_by=sorted(chosen_by),
     )
-    chosen = {"prompts_mask_last" if backend.abilities.mask == "last" else "prompts": [score.prompt for score in kept]}
+
+
+def _pool(
+    before: PromptPool, kept: Sequence[PromptScore], refined: Refinement, n_texts: int, *, mask_last: bool
+) -> PromptPool:
+    chosen = {"prompts_mask_last" if mask_last else "prompts": [score.prompt for score in kept]}
     name = f"{before.name or 'prompts'}, refined"
-    about = f"{before.about} The {len(kept)} of {needed.most} that did best on {len(chosen_by)} texts.".strip()
+    about = f"{before.about} The {len(kept)} of {refined.of} that did best on {n_texts} texts.".strip()
     return PromptPool(name=name, about=about, made=_made(before, kept), refined=refined, **chosen)
 
 

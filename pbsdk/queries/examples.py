@@ -57,14 +57,14 @@ def read_examples(texts: Any, *, name: str = "texts") -> list[Example]:
 def read_labels(labels: Any, count: int, *, name: str = "labels") -> np.ndarray[Any, Any]:
     """Read one label for each of `count` texts, as strings or numbers of one type."""
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
-        raise InputError(f"{name} must be a list with one label a text")
+        raise InputError(f"{name} must be a list with one label per text")
     values = np.asarray(labels if hasattr(labels, "__len__") else list(labels))
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
-        raise InputError(f"{name} must be one label a text; this is an array of shape {values.shape}")
+        raise InputError(f"{name} must be one label per text; this is an array of shape {values.shape}")
     if len(values) != count:
-        raise InputError(f"there are {count} texts and {len(values)} {name}; give one label a text")
+        raise InputError(f"there are {count} texts and {len(values)} {name}; give one label per text")
     missing = [at for at, value in enumerate(values) if value is None or value != value]  # noqa: PLR0124 - NaN
     if missing:
         raise InputError(f"{name}[{missing[0]}] is missing ({values[missing[0]]}); drop or label that row")
@@ -98,7 +98,7 @@ def _rows(texts: Any, name: str) -> Sequence[Any]:
         if texts.ndim == 2 and texts.shape[1] == 2:
             return [tuple(row) for row in texts]
         if texts.ndim != 1:
-            raise InputError(f"{name} is an array of shape {texts.shape}; give one text, or a pair, in a row")
+            raise InputError(f"{name} is an array of shape {texts.shape}; give one text, or one pair, per row")
         return list(texts)
     if isinstance(texts, dict) or not isinstance(texts, Iterable):
         raise InputError(f"{name} must be a list of texts; this is a {type(texts).__name__}")

@@ -5,7 +5,7 @@ names, or else from the Hugging Face hub through the `datasets` library. Labels 
 from both places. The folder holds `<name>/train.jsonl` and `test.jsonl`, the published draws as
 `<name>/16-<seed>/train.jsonl` and `dev.jsonl`, and `<name>/meta.json`, whose `labels` name the classes.
 
-`few_shot_of` gives a draw of k texts a class, the published one where the folder holds it, and
+`few_shot_of` gives a draw of k texts per class, the published one where the folder holds it, and
 `published_prompts` the pool that the authors published. `LABEL_WORDS` are the words that LM-BFF and the
 paper use for the classes.
 """
@@ -108,21 +108,18 @@ BENCHMARKS: Mapping[str, Benchmark] = MappingProxyType(
         ),
     }
 )
-"""The paper's data sets on the hub. MPQA is not there; the hub's MR and SST-2 are split otherwise than LM-BFF's."""
+"""The paper's data sets on the hub. MPQA is not there; the hub's MR and SST-2 are split differently from LM-BFF's."""
 
 
 def data_folder() -> Path | None:
-    """Return the folder of benchmark data: PBSDK_DATA, or `shared/data` beside the project; None if absent."""
+    """Return the folder of benchmark data that PBSDK_DATA names; None if it is not set."""
     given = os.environ.get("PBSDK_DATA")
-    if given:
-        folder = Path(given)
-        if not folder.is_dir():
-            raise InputError(
-                f"PBSDK_DATA names {given}, which is not a folder; set it to the data's folder, or unset it"
-            )
-        return folder
-    beside = Path(__file__).resolve().parents[2] / "shared" / "data"
-    return beside if beside.is_dir() else None
+    if not given:
+        return None
+    folder = Path(given)
+    if not folder.is_dir():
+        raise InputError(f"PBSDK_DATA names {given}, which is not a folder; set it to the data's folder, or unset it")
+    return folder
 
 
 def named(name: str, split: str = "train") -> LabelledTexts:
@@ -131,15 +128,17 @@ def named(name: str, split: str = "train") -> LabelledTexts:
     if folder is not None and (folder / name / "meta.json").is_file():
         return _from_folder(folder / name, split)
     if name not in BENCHMARKS:
-        there = sorted({*BENCHMARKS, *(path.parent.name for path in (folder or Path()).glob("*/meta.json"))})
+        local = [] if folder is None else [path.parent.name for path in folder.glob("*/meta.json")]
+        there = sorted({*BENCHMARKS, *local})
         close = difflib.get_close_matches(name, there, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
-        raise InputError(f"no data set is called {name!r}{hint}; there are {', '.join(there)}")
+        others = "; for others, set PBSDK_DATA to a folder that holds them" if folder is None else ""
+        raise InputError(f"no data set is called {name!r}{hint}; there are {', '.join(there)}{others}")
     return _from_hub(name, split)
 
 
 def few_shot_of(name: str, *, k: int = 16, seed: int = 13) -> FewShot:
-    """Draw k texts a class for training and up to 16 for validation; the published draw, if it is there.
+    """Draw k texts per class for training and up to 16 for validation; the published draw, if it is there.
 
     Of a class that has too few rows, all there are.
     """

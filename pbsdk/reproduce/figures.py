@@ -1,7 +1,7 @@
 """What the paper reports, and the settings it reports it with.
 
 Figures are means and standard deviations over five draws, in percent, of RoBERTa-large on whole test
-sets: accuracy, but F1 for MRPC. They stand in the tables of PromptBoosting (Hou et al., ICML 2023):
+sets: accuracy, but F1 for MRPC. They come from the tables of PromptBoosting (Hou et al., ICML 2023):
 few-shot classification, number of prompts, ablation, small m, full data and more data sets.
 """
 
@@ -160,7 +160,7 @@ def rounds_without_validation(dataset: str) -> int:
 
 
 def small_m(n_classes: int) -> int:
-    """Return the smaller number of candidates a class: the paper's for two and four classes.
+    """Return the smaller number of candidates per class: the paper's for two and four classes.
 
     >>> small_m(2), small_m(4), small_m(6)
     (10, 5, 3)

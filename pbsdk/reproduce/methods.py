@@ -19,15 +19,15 @@ from pbsdk.learning.boosting import Boosting, OnPerfect
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial
 from pbsdk.learning.voting import Best, Voting
-from pbsdk.prompting.refinement import Method as Refining
+from pbsdk.prompting.refinement import RefinementMethod
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.figures import small_m
 
-__all__ = ["DEFAULT_METHODS", "METHODS", "FixedWords", "Method", "RandomWords", "Task", "manual_words"]
+__all__ = ["DEFAULT_METHODS", "METHODS", "Conditions", "FixedWords", "Method", "RandomWords", "manual_words"]
 
 
 @dataclass(frozen=True)
-class Task:
+class Conditions:
     """What a method's head may be made for: a data set, a model's vocabulary, and the settings of the run."""
 
     dataset: str
@@ -79,16 +79,16 @@ class FixedWords(_Untrained):
         return self._voting(trial.n_classes, [self.tokens] * len(trial.answers))
 
 
-def _boosting(task: Task) -> Head:
-    return Boosting(rounds=task.rounds, on_perfect=task.on_perfect)
+def _boosting(given: Conditions) -> Head:
+    return Boosting(rounds=given.rounds, on_perfect=given.on_perfect)
 
 
-def _small_m(task: Task) -> Head:
-    return Boosting(rounds=task.rounds, m=small_m(len(task.classes)), on_perfect=task.on_perfect)
+def _small_m(given: Conditions) -> Head:
+    return Boosting(rounds=given.rounds, m=small_m(len(given.classes)), on_perfect=given.on_perfect)
 
 
-def _manual(task: Task) -> Head:
-    return FixedWords(manual_words(task.dataset, task.classes, task.vocabulary))
+def _manual(given: Conditions) -> Head:
+    return FixedWords(manual_words(given.dataset, given.classes, given.vocabulary))
 
 
 def manual_words(dataset: str, classes: Sequence[str], vocabulary: Vocabulary) -> tuple[int, ...]:
@@ -108,7 +108,7 @@ class Method:
     """A row of the paper's tables."""
 
     name: str
-    head: Callable[[Task], Head]
+    head: Callable[[Conditions], Head]
     """What learns from the answers."""
     k: int | None = 16
     """How many texts per class it learns from; None: all of them, but a tenth."""
@@ -118,7 +118,7 @@ class Method:
     """Whether it learns from the validation set too."""
     manual: bool = False
     """Whether it needs a word of the vocabulary for each class."""
-    refined: Refining | None = None
+    refined: RefinementMethod | None = None
     """How its prompts are chosen from up to a hundred; None: they are the first."""
 
 

@@ -1,7 +1,7 @@
-"""Results: cells of a reproduction, put together as a table, as JSON and as a picture.
+"""Results: the cells of a reproduction, as a table, as JSON and as a picture.
 
 A cell is one method on one draw. Tables show the mean over draws in percent, the standard deviation in
-parentheses (divided by n - 1; none for one draw), and after a stroke what the paper reports for
+parentheses (divided by n - 1; none for one draw), and after a slash what the paper reports for
 RoBERTa-large on whole test sets.
 """
 
@@ -9,24 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
 from pbsdk.audit.text import markdown_table
-from pbsdk.formatting import Cell as TableCell
-from pbsdk.formatting import Table, duration, number
+from pbsdk.errors import InputError
+from pbsdk.formatting import Cell, Table, duration, number
 from pbsdk.reproduce.figures import MODEL, ROWS, TITLES, figure
 from pbsdk.reproduce.figures import Figure as PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Cell", "Results", "Summary"]
+__all__ = ["ResultCell", "Results", "ResultsFile", "Summary"]
 
 
-class Cell(BaseModel):
+class ResultCell(BaseModel):
     """One method on one draw of a data set under one set of prompts."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -40,7 +41,7 @@ class Cell(BaseModel):
     """The pool that gave the first of them."""
     method: str
     k: int | None
-    """How many texts a class were drawn for training; None: all but a tenth."""
+    """How many texts per class were drawn for training; None: all but a tenth."""
     seed: int
     model: str
     measure: Literal["accuracy", "F1"]
@@ -60,13 +61,40 @@ class Cell(BaseModel):
 
 
 @dataclass(frozen=True)
+class ResultsFile:
+    """The cells of a run, a line each, written as soon as each is known."""
+
+    path: Path
+
+    def read(self) -> Iterator[ResultCell]:
+        """Yield the cells; a line that a stopped run left unfinished is skipped, and its cell is made again."""
+        if not self.path.is_file():
+            return
+        for line in self.path.read_text("utf-8").splitlines():
+            try:
+                yield ResultCell.model_validate_json(line)
+            except ValueError:
+                continue
+
+    def append(self, cell: ResultCell) -> None:
+        """Write a cell on a line of its own."""
+        try:
+            with self.path.open("a+", encoding="utf-8") as file:
+                file.seek(max(0, file.tell() - 1))
+                unfinished = file.read() not in {"", "\n"}  # what a stopped run left there
+                file.write(("\n" if unfinished else "") + cell.model_dump_json() + "\n")
+        except OSError as error:
+            raise InputError(f"{self.path} can't be written: {error.strerror}; choose another folder") from error
+
+
+@dataclass(frozen=True)
 class Summary:
     """A method on a data set, over all draws."""
 
     dataset: str
     prompts: str
     method: str
-    cells: tuple[Cell, ...]
+    cells: tuple[ResultCell, ...]
 
     @property
     def mean(self) -> float:
@@ -93,12 +121,12 @@ class Summary:
 class Results:
     """All cells of a reproduction."""
 
-    cells: tuple[Cell, ...]
+    cells: tuple[ResultCell, ...]
     model: str
 
     def summaries(self) -> list[Summary]:
         """Return each method on each data set, in the order of the paper's tables."""
-        groups: dict[tuple[str, str, str], list[Cell]] = {}
+        groups: dict[tuple[str, str, str], list[ResultCell]] = {}
         for cell in self.cells:
             groups.setdefault((cell.prompts, cell.method, cell.dataset), []).append(cell)
         ordered = sorted(groups, key=lambda group: (self._sets().index(group[0]), _place(ROWS, group[1])))
@@ -108,13 +136,13 @@ class Results:
         ]
 
     def table(self) -> Table:
-        """Return the scores: a row a method, a column a data set."""
+        """Return the scores: one row per method, one column per data set."""
         found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
         datasets = self._datasets()
         rows = [
             [
-                TableCell(ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"),
-                *(TableCell(str(found.get((prompts, method, dataset), "-"))) for dataset in datasets),
+                Cell(ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"),
+                *(Cell(str(found.get((prompts, method, dataset), "-"))) for dataset in datasets),
             ]
             for prompts, method in dict.fromkeys((prompts, method) for prompts, method, _ in found)
         ]
@@ -124,9 +152,9 @@ class Results:
 
     def costs(self) -> Table:
         """Return what it took: a row for each kind of training set of each data set."""
-        header = ["data set", "prompts", "texts a class", "draws", "train + validation", "test"]
-        header += ["prompts a text", "passes to train", "at the model", "learning"]
-        groups: dict[tuple[str, str, int | None], list[Cell]] = {}
+        header = ["data set", "prompts", "texts per class", "draws", "train + validation", "test"]
+        header += ["prompts per text", "passes to train", "at the model", "learning"]
+        groups: dict[tuple[str, str, int | None], list[ResultCell]] = {}
         for cell in self.cells:
             groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
         rows = []
@@ -145,13 +173,13 @@ class Results:
                 duration(fmean(cell.asking_seconds for cell in alike)),
                 duration(median(cell.training_seconds for cell in cells)),
             ]
-            rows.append([TableCell(text) for text in texts])
+            rows.append([Cell(text) for text in texts])
         return Table("What a draw takes", header, rows)
 
     def to_markdown(self) -> str:
         """Return both tables with a line about each."""
         scores = (
-            f"Model: {self.model}. Mean over draws in percent (standard deviation); after the stroke, what the paper reports "
+            f"Model: {self.model}. Mean over draws in percent (standard deviation); after the slash, what the paper reports "
             f"for {MODEL}."
         )
         costs = (
@@ -238,7 +266,7 @@ class Results:
 
 
 _PANELS: tuple[tuple[str, Literal["size", "prompts"]], ...] = (
-    ("training texts a class", "size"),
+    ("training texts per class", "size"),
     ("prompts", "prompts"),
 )
 

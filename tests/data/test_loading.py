@@ -325,6 +325,16 @@ def test_a_data_folder_that_is_not_there_is_refused(tmp_path, monkeypatch):
         data_folder()
 
 
+def test_without_the_variable_there_is_no_data_folder_and_the_error_names_it(tmp_path, monkeypatch):
+    (tmp_path / "toy").mkdir()
+    write(tmp_path / "toy" / "meta.json", json.dumps({"labels": ["no", "yes"]}))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PBSDK_DATA", raising=False)
+    assert data_folder() is None
+    with pytest.raises(InputError, match=r"no data set is called 'toy'.*set PBSDK_DATA to a folder that holds them"):
+        named("toy")
+
+
 @pytest.mark.usefixtures("no_data")
 def test_benchmarks_come_from_the_hub_with_the_literatures_names(hub):
     names = types.SimpleNamespace(names=["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"])

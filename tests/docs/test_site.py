@@ -41,6 +41,7 @@ MODULES = [
     "reproduce.methods",
     "reproduce.results",
     "reproduce.runner",
+    "reproduce.settings",
     "testing",
     "testing.recording",
 ]

@@ -20,7 +20,7 @@ from pbsdk.ledger.budget import QueryBudget
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.prompting.causal_writer import CausalWriter
 from pbsdk.prompting.generation import beam_search, distinct, generate_pool, open_writer, write_pool
-from pbsdk.queries.templates import PromptPool, load_pool, read_pool
+from pbsdk.queries.pools import PromptPool, load_pool, read_pool
 from pbsdk.testing import FakeBackend
 from pbsdk.version import __version__
 

@@ -16,8 +16,9 @@ from pbsdk.metering.meter import MeteredBackend
 from pbsdk.prompting.generation import write_pool
 from pbsdk.prompting.refinement import Rung, passes_needed, refine
 from pbsdk.queries.examples import Example
+from pbsdk.queries.pools import PromptPool, Provenance, load_pool
 from pbsdk.queries.reuse import ReusedExamplesWarning
-from pbsdk.queries.templates import PromptPool, Provenance, Template, load_pool
+from pbsdk.queries.templates import Template
 from pbsdk.testing import FakeBackend
 
 WORDS = ["so", "then", "now", "here", "it", "this", "that", "which", "yes", "no", "well", "thus"]

@@ -71,7 +71,7 @@ def test_an_example_is_named_by_its_texts():
         (["x"], "2 texts and 1 labels"),
         (["x", None], r"labels\[1\] is missing"),
         ([1.0, float("nan")], r"labels\[1\] is missing"),
-        ("xy", "one label a text"),
+        ("xy", "one label per text"),
         ([0.5, 1.0], "continuous numbers, not classes"),
         ([["a", "b"], ["c", "d"]], r"shape \(2, 2\)"),
         (np.array(["x", 1], dtype=object), "mixes types"),

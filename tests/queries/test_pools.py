@@ -1,4 +1,4 @@
-"""The pools that come with pbsdk: whole, distinct, and the paper's as the paper prints them."""
+"""Pools: those that come with pbsdk, those that users hand in, and what is refused before anything is sent."""
 
 import json
 import re
@@ -8,8 +8,10 @@ from importlib import resources
 import pytest
 
 from pbsdk.backend import Abilities
+from pbsdk.errors import InputError, TemplateError
 from pbsdk.prompting.generation import distinct
-from pbsdk.queries.templates import PromptPool, Template, fit_templates, pool_names, read_pool
+from pbsdk.queries.pools import PromptPool, fit_templates, pool_names, read_pool
+from pbsdk.queries.templates import Template
 from pbsdk.reproduce.benchmarks import data_folder
 
 PAPER = ["sst2", "mr", "agnews", "trec", "snli", "mnli", "qnli", "rte"]
@@ -80,3 +82,61 @@ def test_the_papers_pools_are_its_last_table():
 
 def bare(prompt):
     return "".join(prompt.split())  # the table has slips of spacing, such as "at[MASK]"
+
+
+def test_prompts_that_take_another_number_of_texts_than_the_examples_are_refused():
+    single, pair = Template("<input> <mask>"), Template("<input> <mask> <input2>")
+    with pytest.raises(TemplateError, match="takes two texts, and the examples are single texts"):
+        fit_templates([single, pair], MASKED, pairs=False)
+    with pytest.raises(TemplateError, match="takes one text, and the examples are pairs"):
+        fit_templates([pair, single], MASKED, pairs=True)
+
+
+def test_duplicates_and_empty_pools_are_refused():
+    with pytest.raises(TemplateError, match="is in the pool twice"):
+        fit_templates([Template("<input> <mask>"), Template("[Input] [MASK]")], MASKED, pairs=False)
+    with pytest.raises(InputError, match="pool is empty"):
+        fit_templates([], MASKED, pairs=False)
+
+
+def test_prompts_that_are_one_for_a_causal_model_are_one_and_it_is_said():
+    pool = [Template(f"<input> A <mask> {noun}.") for noun in ("movie", "film")] + [Template("<input> It's <mask>!")]
+    assert fit_templates(pool, MASKED, pairs=False) == pool
+    with pytest.warns(UserWarning, match=r"of 3 prompts 2 are different \('<input> A <mask> movie.' and"):
+        fitted = fit_templates(pool, CAUSAL, pairs=False)
+    assert [template.source for template in fitted] == ["<input> A <mask>", "<input> It's <mask>"]
+
+
+def test_a_causal_model_refuses_a_text_after_the_mask():
+    with pytest.raises(TemplateError, match=r"<input2> after the mask.*put the mask last"):
+        fit_templates([Template("<input>? <mask>, <input2>")], CAUSAL, pairs=True)
+    with pytest.raises(TemplateError, match=r"<input> after the mask"):
+        Template("<mask> News: <input>").ending_at_mask()
+
+
+def test_pools_are_lists_names_or_files(tmp_path):
+    prompts = ["<input> It was <mask>.", "<input> So <mask>!"]
+    expected = [Template(prompt) for prompt in prompts]
+    assert read_pool(prompts, MASKED) == expected
+    assert read_pool(tuple(expected), MASKED) == expected
+    plain = tmp_path / "plain.json"
+    plain.write_text(json.dumps(prompts))
+    assert read_pool(plain, MASKED) == expected
+    both = tmp_path / "both.json"
+    both.write_text(json.dumps({"name": "x", "prompts": prompts, "prompts_mask_last": ["<input> Then <mask>"]}))
+    assert read_pool(str(both), MASKED) == expected
+    assert read_pool(both, CAUSAL) == [Template("<input> Then <mask>")]
+
+
+def test_pools_that_cannot_be_read_are_refused(tmp_path):
+    with pytest.raises(InputError, match="no pool and no file is called 'nonesuch'"):
+        read_pool("nonesuch", MASKED)
+    with pytest.raises(InputError, match="give a list of prompts"):
+        read_pool("<input> <mask>", MASKED)
+    with pytest.raises(InputError, match="must be a list"):
+        read_pool(17, MASKED)
+    for content in (b"{", b'{"prompts": 3}', b'{"wrong": []}', b"\xff\xfe"):
+        path = tmp_path / "broken.json"
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=r"broken\.json"):
+            read_pool(path, MASKED)

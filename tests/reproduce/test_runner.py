@@ -18,12 +18,14 @@ from pbsdk.errors import BudgetExceeded, InputError, LedgerError
 from pbsdk.ledger.reader import DATABASE, LedgerReader
 from pbsdk.ledger.verifier import verify_run
 from pbsdk.metering.meter import MeteredBackend
-from pbsdk.queries.templates import Template, load_pool
+from pbsdk.queries.pools import load_pool
+from pbsdk.queries.templates import Template
 from pbsdk.reproduce.benchmarks import data_folder, few_shot_of, named, published_prompts
 from pbsdk.reproduce.figures import FIGURES, ROWS, TITLES, figure
 from pbsdk.reproduce.methods import METHODS
-from pbsdk.reproduce.results import Cell, Results
-from pbsdk.reproduce.runner import Reproduction, Settings, _score
+from pbsdk.reproduce.results import ResultCell, Results
+from pbsdk.reproduce.runner import Reproduction
+from pbsdk.reproduce.settings import Settings
 from pbsdk.testing import FakeBackend
 
 WORDS = {"billing": "money", "shipping": "deliver", "technical": "app", "account": "account"}
@@ -191,7 +193,7 @@ def test_pairs_are_scored_by_f1_and_take_our_own_pool_where_the_paper_prints_non
     ) as work:
         data = work._data["mrpc"]
         right = f1_score(data.test.labels, data.test.labels[::-1], pos_label=data.classes.index("equivalent"))
-        assert _score(data, data.test.labels[::-1]) == right
+        assert data.score(data.test.labels[::-1]) == right
 
 
 def test_generated_prompts_are_written_once_for_each_draw(tmp_path, pool):
@@ -318,7 +320,7 @@ def a_cell(**more):
         "measure": "accuracy", "score": 0.5, "learners": 3, "classes": 6, "train": 96, "validation": 96, "test": 500,
         "n_prompts": 10, "passes": 1920, "asking_seconds": 60.0, "training_seconds": 0.5,
     }  # fmt: skip
-    return Cell(**{**given, **more})
+    return ResultCell(**{**given, **more})
 
 
 def test_tables_show_means_deviations_and_the_papers_figures():

@@ -1,0 +1,26 @@
+"""Rendering: examples under templates, as one list of queries in the order that everything relies on.
+
+The order is example-major: all prompts of the first example, then all of the second. A causal model
+reads a text once for all its prompts, and `pbsdk.learning.matrix.collect` takes answers in this order.
+
+>>> templates = [Template("<input> It was <mask>."), Template("<input> So <mask>.")]
+>>> [query.text() for query in render([Example("Fine."), Example("Dull.")], templates)]
+['Fine. It was <mask>.', 'Fine. So <mask>.', 'Dull. It was <mask>.', 'Dull. So <mask>.']
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from pbsdk.backend import MaskedQuery, Phase
+from pbsdk.queries.examples import Example
+from pbsdk.queries.templates import Style, Template
+
+__all__ = ["render"]
+
+
+def render(
+    examples: Iterable[Example], templates: Sequence[Template], phase: Phase = Phase.TRAIN, style: Style = "plain"
+) -> list[MaskedQuery]:
+    """Render every example under every template, example by example."""
+    return [template.query(example, phase, style) for example in examples for template in templates]

@@ -1,0 +1,78 @@
+"""Settings: what to reproduce, checked before anything is loaded."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Literal
+
+from pbsdk.data.sampling import SEEDS
+from pbsdk.errors import InputError
+from pbsdk.queries.pools import load_pool
+from pbsdk.queries.templates import Style
+from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS, Method
+from pbsdk.reproduce.prompt_sets import PROMPT_SETS
+
+__all__ = ["Settings"]
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What to reproduce.
+
+    Args:
+        datasets: benchmark names, see `pbsdk.reproduce.benchmarks`.
+        methods: names from `METHODS`.
+        seeds: the draws.
+        prompts: sets of prompts, or pools.
+        test_rows: how many test rows, drawn once for all; None for all of them.
+        rounds: how many rounds of boosting at most, where validation chooses.
+        on_perfect: what boosting does with a learner that makes no error: "best" is the paper's way.
+        style: how texts and prompts are joined; None: the authors' way for their prompts, else "plain".
+        per_class: how many texts per class to write the prompts of the set `generated` from; None for all.
+    """
+
+    datasets: tuple[str, ...]
+    methods: tuple[str, ...] = DEFAULT_METHODS
+    seeds: tuple[int, ...] = SEEDS
+    prompts: tuple[str, ...] = ("paper",)
+    test_rows: int | None = None
+    rounds: int = 200
+    on_perfect: Literal["vote", "best"] = "best"
+    style: Style | None = None
+    per_class: int | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("datasets", "methods", "seeds", "prompts"):
+            given = getattr(self, name)
+            if not given:
+                raise InputError(f"there are no {name}; give at least one")
+            if len(set(given)) < len(given):
+                raise InputError(f"{name} names {next(one for one in given if given.count(one) > 1)} twice")
+        for method in self.methods:
+            if method not in METHODS:
+                close = difflib.get_close_matches(method, METHODS, n=1)
+                hint = f" (did you mean {close[0]!r}?)" if close else ""
+                raise InputError(f"no method is called {method!r}{hint}; there are {', '.join(METHODS)}")
+        for number, least in (("test_rows", 1), ("rounds", 1), ("per_class", 1)):
+            value = getattr(self, number)
+            if value is not None and value < least:
+                raise InputError(f"{number} is {value}; it must be at least {least}")
+        for prompts in self.prompts:
+            if prompts not in PROMPT_SETS:
+                load_pool(prompts)
+
+    @property
+    def chosen(self) -> tuple[Method, ...]:
+        """The methods themselves, in the order of the tables."""
+        return tuple(method for name, method in METHODS.items() if name in self.methods)
+
+    @property
+    def most_prompts(self) -> int:
+        """How many prompts the largest method uses, those that refine left aside."""
+        return max((method.prompts for method in self.chosen if not method.refined), default=0)
+
+    @property
+    def refines(self) -> bool:
+        """Whether some method chooses its prompts."""
+        return any(method.refined for method in self.chosen)
