@@ -1,0 +1,175 @@
+"""`pbsdk fit`: train a classifier on a table of labelled texts.
+
+It can be stopped at any time. What was answered is in the run folder, and the same command goes on from there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from pbsdk.cli._common import (
+    AsJson,
+    Backend,
+    Budget,
+    Delimiter,
+    Encoding,
+    Markers,
+    Options,
+    PairColumn,
+    Progress,
+    Prompts,
+    Run,
+    Split,
+    TextColumn,
+    plainly,
+    read_options,
+    room_for,
+    sends,
+    show,
+)
+from pbsdk.errors import InputError
+
+if TYPE_CHECKING:
+    from pbsdk.data.loading import LabelledTexts
+
+__all__ = ["fit"]
+
+SHARE = 0.2
+"""How much of the data is held out for validation unless told otherwise."""
+
+
+def fit(
+    data: Annotated[
+        str, typer.Argument(help="Labelled texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
+    ],
+    *,
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="The column of labels; found by its name if that is usual.", show_default=False)
+    ] = None,
+    validation: Annotated[
+        str | None, typer.Option(help="Labelled texts that choose the number of rounds.", show_default=False)
+    ] = None,
+    validation_share: Annotated[
+        float | None,
+        typer.Option(help=f"Hold out this part of DATA instead; 0 for none. {SHARE} if left out.", show_default=False),
+    ] = None,
+    missing: Annotated[
+        Literal["refuse", "drop"], typer.Option(help="What to do with rows that lack a text or a label.")
+    ] = "refuse",
+    split: Split = None,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    prompts: Prompts = "topic",
+    n_prompts: Annotated[
+        int | None, typer.Option(help="Use only the first so many prompts.", show_default=False)
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
+    seed: Annotated[int, typer.Option(help="The seed of what is held out and of the draws.")] = 13,
+    markers: Markers = "refuse",
+    backend: Backend = None,
+    option: Options = None,
+    run: Run = None,
+    budget: Budget = 10,
+    output: Annotated[Path, typer.Option(help="Where the classifier is saved.")] = Path("model.json"),
+    progress: Progress = None,
+    as_json: AsJson = False,
+) -> None:
+    """Fit a classifier to labelled texts, save it, and show what it learned and what it cost.
+
+    After Ctrl-C the same command goes on from where it was.
+
+    Examples:
+        pbsdk fit tickets.csv                               # columns found by name; a fifth held out
+        pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
+        pbsdk fit tickets.csv --text-column text --label-column label --json
+    """
+    from pbsdk.classifier import PromptBoostingClassifier
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.learning.ensemble import SavedEnsemble
+    from pbsdk.queries.examples import read_examples
+    from pbsdk.queries.reuse import warn_of_reuse
+    from pbsdk.queries.templates import choosers
+
+    with plainly():
+        options = read_options(option)
+        loading: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter, "split": split, "missing": missing}
+        loading |= {"text": text_column, "pair": pair_column, "label": label_column}
+        whole = load_table(data, **loading)
+        if validation is not None and validation_share is not None:
+            raise InputError("--validation and --validation-share exclude each other; give one of them")
+        given = None if validation is None else load_table(validation, **loading, labels=whole.classes)
+        train, dev = _divided(whole, given, validation_share, seed)
+        room_for(output)
+        with connect(backend, run=run, budget=budget, **options) as lm:
+            before = sends(lm.audit())
+            clf = PromptBoostingClassifier(
+                lm,
+                prompts,
+                rounds=rounds,
+                n_prompts=n_prompts,
+                markers=markers,
+                random_state=seed,
+                progress=progress,
+            )
+            clf.fit(train.examples, train.labels, validation=None if dev is None else (dev.examples, dev.labels))
+            clf.save(output)
+            if dev is not None:  # they chose the rounds, and their accuracy is told
+                warn_of_reuse(read_examples(dev.examples), choosers(prompts))
+            report = lm.audit()
+            result = {
+                "model": lm.identity.name,
+                "saved": str(output),
+                "run": str(lm.ledger.folder),
+                "train": len(train),
+                "validation": 0 if dev is None else len(dev),
+                "learners": len(clf.ensemble_.learners),
+                "validation_accuracy": SavedEnsemble.load(output).facts.validation_accuracy,
+                "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
+                "sent_now": sends(report) - before,
+                "audit": report.to_dict(),
+            }
+    show(_fit_text(result), result, as_json=as_json)
+
+
+def _divided(
+    whole: LabelledTexts, given: LabelledTexts | None, share: float | None, seed: int
+) -> tuple[LabelledTexts, LabelledTexts | None]:
+    """Return what to train on and what to validate on."""
+    from pbsdk.data.sampling import held_out
+
+    if given is not None or share == 0:
+        return whole, given
+    part = SHARE if share is None else share
+    if not 0 < part < 1:
+        raise InputError(f"--validation-share is {part:g}; it must be at least 0 and below 1, such as {SHARE}")
+    try:
+        parts = held_out(whole, seed=seed, part=part)
+    except InputError as error:
+        raise InputError(f"{error}; add rows, or train on all of them with --validation-share 0") from error
+    return parts.train, parts.validation
+
+
+def _fit_text(result: dict[str, Any]) -> str:
+    words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
+    accuracy = (
+        "no validation set: see how good it is with pbsdk predict --label-column on texts it hasn't seen"
+        if result["validation_accuracy"] is None
+        else f"accuracy on validation {result['validation_accuracy']:.1%} (these texts chose the number of rounds; "
+        "texts that chose nothing tell more)"
+    )
+    return f"""\
+{result["learners"]} weak learners from {result["train"]} texts, {result["validation"]} for validation, on {result["model"]}
+{accuracy}
+
+Words by which a class is recognised
+{words}
+
+{result["audit"]["verdict"]}; {result["sent_now"]} queries sent this time
+The classifier is in {result["saved"]} (try: pbsdk explain {result["saved"]}),
+the record of every query in {result["run"]} (try: pbsdk audit {result["run"]})."""
