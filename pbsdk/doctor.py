@@ -25,7 +25,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from pbsdk.plugins import PluginGroup
+from pbsdk.plugins import BACKENDS
 from pbsdk.version import __version__
 
 __all__ = ["BackendHealth", "Doctor", "Extra", "Folder", "Health", "Package", "Storage", "examine", "report"]
@@ -138,7 +138,7 @@ class Doctor:
         """Return what was found; nothing that is broken stops it."""
         try:
             core, extras = packages()
-            names = PluginGroup("pbsdk.backends", "backend").names()
+            names = BACKENDS.names()
         except Exception as error:  # noqa: BLE001 - pbsdk may lie there without being installed
             core, extras, names = [Package("pbsdk", __version__, f"not installed ({error}): pip install pbsdk")], [], []
         (tried, *backends) = self._try([_CORE, *names])

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pbsdk.plugins import PluginGroup
+from pbsdk.plugins import BACKENDS
 from pbsdk.reproduce.figures import ROWS, TITLES
 
 __all__ = ["backend_names", "data_sets", "methods", "pools"]
@@ -16,7 +16,7 @@ __all__ = ["backend_names", "data_sets", "methods", "pools"]
 
 def backend_names(incomplete: str) -> list[str]:
     """Return the registered backends."""
-    return [name for name in PluginGroup("pbsdk.backends", "backend").names() if name.startswith(incomplete)]
+    return [name for name in BACKENDS.names() if name.startswith(incomplete)]
 
 
 def pools(incomplete: str) -> list[str]:

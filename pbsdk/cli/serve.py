@@ -8,11 +8,9 @@ import typer
 
 from pbsdk.cli import _completion
 from pbsdk.cli._common import Options, read_options
-from pbsdk.plugins import PluginGroup
+from pbsdk.plugins import SERVERS
 
 __all__ = ["serve"]
-
-_SERVERS = PluginGroup("pbsdk.servers", "server", {"http": "serve"})
 
 
 def serve(
@@ -40,7 +38,7 @@ def serve(
     """
     from pbsdk.connecting import open_backend
 
-    server = _SERVERS.load("http")
+    server = SERVERS.load("http")
     with open_backend(backend, **read_options(option)) as model:
 
         def ready(address: str) -> None:
