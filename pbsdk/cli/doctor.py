@@ -43,7 +43,7 @@ def doctor(
         0    pbsdk works, even if some backends lack their packages
         1    the core is broken, or the backend of --connect didn't answer
     """
-    from pbsdk.doctor import report
+    from pbsdk.doctor.examination import report
 
     options = read_options(option)
     if options and connect is None:
