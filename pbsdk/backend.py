@@ -8,16 +8,7 @@ A `MaskedQuery` is a text in parts: words of the prompt, input texts, and one ma
 adapter shorten an input that is too long without touching the prompt or the mask, and let it read
 an input as plain text even if it looks like a control token.
 
-A `MaskDistribution` holds log-probabilities on a fixed grid of 1/1024 nat in sixteen bits, from
-the moment an adapter makes it. Ledger, wire and trainer hold the same integers; that is why a
-replay gives the same classifier bit for bit, and why a token's value doesn't depend on which other
-tokens were asked for.
-
->>> answer = MaskDistribution.from_logprobs([-0.105, -2.303])
->>> answer.codes
-array([ 108, 2358], dtype=uint16)
->>> answer.logprobs.round(3)
-array([-0.105, -2.303])
+What an answer is made of stands in `pbsdk.distribution`; adapters find all they need here.
 """
 
 from __future__ import annotations
@@ -32,14 +23,17 @@ from functools import cached_property
 from types import TracebackType
 from typing import Literal, Self
 
-import numpy as np
-import numpy.typing as npt
-
-from pbsdk.errors import BadAnswer, InputError
+from pbsdk.distribution import LEAST, MASS_TOLERANCE, STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
+from pbsdk.errors import InputError
 
 __all__ = [
+    "LEAST",
+    "MASS_TOLERANCE",
+    "STEPS_PER_NAT",
     "Abilities",
     "Checkup",
+    "Codes",
+    "Floats",
     "MaskDistribution",
     "MaskedLMBackend",
     "MaskedQuery",
@@ -47,20 +41,10 @@ __all__ = [
     "OpenVocabulary",
     "Part",
     "Phase",
+    "Tokens",
     "Vocabulary",
     "digest",
 ]
-
-Codes = npt.NDArray[np.uint16]
-Tokens = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
-
-STEPS_PER_NAT = 1024
-LEAST = 65535
-"""The code of everything at or below e^-64: the grid's last step."""
-
-MASS_TOLERANCE = 0.02
-"""How far above 1 probabilities may sum: providers round, and the grid does."""
 
 
 def digest(*pieces: str | bytes) -> str:
@@ -130,110 +114,6 @@ class MaskedQuery:
     def content(self) -> str:
         """A digest of everything a model may see: the parts and their kinds."""
         return digest(*(piece for part in self.parts for piece in (part.kind, part.text)))
-
-
-@dataclass(frozen=True, eq=False)
-class MaskDistribution:
-    """Token log-probabilities at the mask, as codes: `logprob = -code / 1024`.
-
-    - whole: `tokens` is None and `codes[v]` belongs to token `v`;
-    - top k: `tokens` ascends, and every token not in it has at most the probability of the code
-      `rest` (it is censored, not zero);
-    - chosen: `tokens` ascends, `rest` is None: nothing is known of the others.
-    """
-
-    codes: Codes
-    """A 16-bit code for each token."""
-    tokens: Tokens | None = None
-    """The tokens that the codes belong to, ascending; None for the whole vocabulary."""
-    rest: int | None = None
-    """The least code that a token which isn't shown can have, where the answer is a top k."""
-    read_tokens: int = 0
-    """How many tokens the model read, if known."""
-    cut_tokens: int = 0
-    """How many tokens of input text were cut to fit the model."""
-
-    @classmethod
-    def from_logprobs(
-        cls,
-        logprobs: npt.ArrayLike,
-        tokens: npt.ArrayLike | None = None,
-        *,
-        top: bool = False,
-        read_tokens: int = 0,
-        cut_tokens: int = 0,
-    ) -> Self:
-        """Put natural log-probabilities on the grid; a value that can't be one is a `BadAnswer`.
-
-        `top=True` says that `tokens` are the most probable ones and the rest is censored.
-        """
-        values = np.asarray(logprobs, dtype=np.float64)
-        ids = None if tokens is None else np.asarray(tokens, dtype=np.int64)
-        if values.ndim != 1 or values.size == 0 or (ids is not None and ids.shape != values.shape):
-            raise BadAnswer("log-probabilities and tokens must be two lists of one length, not empty")
-        if np.isnan(values).any():
-            raise BadAnswer("a log-probability is not a number")
-        mass = float(np.exp(np.minimum(values, 1)).sum())
-        whole = ids is None
-        if mass > 1 + MASS_TOLERANCE or (whole and mass < 1 - MASS_TOLERANCE):
-            raise BadAnswer(f"the probabilities sum to {mass:.4f}")
-        codes = np.clip(np.rint(values * -STEPS_PER_NAT), 0, LEAST).astype(np.uint16)
-        if ids is not None:
-            order = np.argsort(ids, kind="stable")
-            ids, codes = ids[order], codes[order]
-            if (np.diff(ids) == 0).any():
-                raise BadAnswer("a token stands in the answer twice")
-        return cls(
-            codes=codes,
-            tokens=ids,
-            rest=int(codes.max()) if top else None,
-            read_tokens=read_tokens,
-            cut_tokens=cut_tokens,
-        )
-
-    @property
-    def logprobs(self) -> Floats:
-        """The log-probabilities, in the order of `codes`."""
-        return self.codes / -float(STEPS_PER_NAT)
-
-    @property
-    def mass(self) -> float:
-        """The probability that the answer shows: 1 for a whole one, up to the grid."""
-        return min(1.0, float(np.exp(self.logprobs).sum()))
-
-    def at(self, tokens: Tokens) -> Codes:
-        """Return the codes of `tokens`; censored ones have the code `rest`."""
-        if self.tokens is None:
-            return self.codes[tokens]
-        if not len(self.tokens) and self.rest is not None:  # top k, narrowed to tokens that it doesn't show
-            return np.full(len(tokens), self.rest, dtype=np.uint16)
-        places = np.searchsorted(self.tokens, tokens).clip(max=len(self.tokens) - 1)
-        codes: Codes = self.codes[places]
-        hidden = self.tokens[places] != tokens
-        if hidden.any():
-            if self.rest is None:
-                raise BadAnswer(f"token {int(tokens[hidden][0])} was not asked for")
-            codes = np.where(hidden, np.uint16(self.rest), codes)
-        return codes
-
-    def covers(self, tokens: Tokens | None) -> bool:
-        """Say whether `at(tokens)` would answer; None stands for all there is to know."""
-        if self.tokens is None or self.rest is not None:
-            return True
-        return tokens is not None and bool(np.isin(tokens, self.tokens, assume_unique=True).all())
-
-    def narrowed(self, tokens: Tokens) -> MaskDistribution:
-        """Return the answer for ascending `tokens` alone."""
-        kept = tokens
-        if self.tokens is not None and self.rest is not None:
-            kept = tokens[np.isin(tokens, self.tokens, assume_unique=True)]
-        return MaskDistribution(
-            codes=self.at(kept),
-            tokens=kept,
-            rest=self.rest,
-            read_tokens=self.read_tokens,
-            cut_tokens=self.cut_tokens,
-        )
 
 
 class Vocabulary:

@@ -1,10 +1,4 @@
-"""`connect`: from a backend's name to a metered model, ready to train on.
-
-Adapters register under the entry-point group `pbsdk.backends`, pbsdk's own as well as anybody's:
-
-    [project.entry-points."pbsdk.backends"]
-    mymodel = "my_package:MyBackend"
-"""
+"""`connect`: from a backend's name to a metered model, ready to train on."""
 
 from __future__ import annotations
 
@@ -15,27 +9,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbsdk.backend import MaskedLMBackend
-from pbsdk.errors import InputError, SetupError, UnknownBackend
+from pbsdk.errors import InputError, SetupError
 from pbsdk.ledger.budget import QueryBudget
 from pbsdk.metering.meter import MeteredBackend
-from pbsdk.plugins import PluginGroup
+from pbsdk.plugins import BACKENDS
 
 __all__ = ["AvailableBackend", "available", "connect", "default_name", "find", "open_backend"]
 
 EMBEDDED = "smollm2"
-_BACKENDS = PluginGroup(
-    "pbsdk.backends",
-    "backend",
-    {
-        "http": "remote",
-        "huggingface": "remote",
-        "kserve": "remote",
-        "local": "local",
-        "openai": "remote",
-        "smollm2": "demo",
-    },
-    UnknownBackend,
-)
 
 
 @dataclass(frozen=True)
@@ -50,7 +31,7 @@ class AvailableBackend:
 def available() -> list[AvailableBackend]:
     """Return every registered adapter, with what keeps it from working, if anything does."""
     found = []
-    for name in _BACKENDS.names():
+    for name in BACKENDS.names():
         try:
             adapter = find(name)
         except SetupError as error:
@@ -109,7 +90,7 @@ def open_backend(name: str, **options: Any) -> MaskedLMBackend:
 
 def find(name: str) -> type[MaskedLMBackend]:
     """Return the adapter of a name, imported."""
-    adapter = _BACKENDS.load(name)
+    adapter = BACKENDS.load(name)
     if not (isinstance(adapter, type) and issubclass(adapter, MaskedLMBackend)):
         raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {adapter!r}")
     return adapter

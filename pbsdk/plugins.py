@@ -1,7 +1,11 @@
-"""Plugins: adapters, prompt writers and servers, found by name.
+"""Every extension point: backends, heads, prompt writers and servers, found by name.
 
 All of them register under entry points, pbsdk's own as well as anybody's, and are imported when they are asked for: a
-name that isn't there is answered with a near one, and packages that are missing with what to install.
+name that isn't there is answered with a near one, and packages that are missing with what to install. A package adds a
+backend, for example, with these lines in its pyproject.toml:
+
+    [project.entry-points."pbsdk.backends"]
+    mymodel = "my_package:MyBackend"
 """
 
 from __future__ import annotations
@@ -12,9 +16,9 @@ from dataclasses import dataclass, field
 from importlib import metadata
 from typing import Any
 
-from pbsdk.errors import InputError, MissingExtra, PbsdkError, SetupError
+from pbsdk.errors import InputError, MissingExtra, PbsdkError, SetupError, UnknownBackend
 
-__all__ = ["HEADS", "PluginGroup"]
+__all__ = ["BACKENDS", "HEADS", "SERVERS", "WRITERS", "PluginGroup"]
 
 
 @dataclass(frozen=True)
@@ -53,4 +57,23 @@ class PluginGroup:
         return {entry.name: entry for entry in metadata.entry_points(group=self.group)}
 
 
+_EXTRAS = {
+    "http": "remote",
+    "huggingface": "remote",
+    "kserve": "remote",
+    "local": "local",
+    "openai": "remote",
+    "smollm2": "demo",
+}
+
+BACKENDS = PluginGroup("pbsdk.backends", "backend", _EXTRAS, UnknownBackend)
+"""Models behind one interface: subclasses of `MaskedLMBackend`, for `connect`."""
+
 HEADS = PluginGroup("pbsdk.heads", "head", unknown=InputError)
+"""What turns answered examples into a fitted model with scores, for the classifier's `head`."""
+
+SERVERS = PluginGroup("pbsdk.servers", "server", {"http": "serve"})
+"""Functions that offer a backend to others, for `pbsdk serve`."""
+
+WRITERS = PluginGroup("pbsdk.writers", "prompt writer", {"t5": "local"}, InputError)
+"""Models that write prompts: makers of a `PromptWriter`, for `open_writer`."""

@@ -82,7 +82,7 @@ def test_what_is_available_is_said_in_a_line():
 
 def test_importing_pbsdk_imports_no_adapter_no_torch_and_no_network():
     code = (
-        "import sys, pbsdk, pbsdk.cli, pbsdk.doctor; [getattr(pbsdk, name) for name in pbsdk.__all__]; "
+        "import sys, pbsdk, pbsdk.cli, pbsdk.doctor.examination; [getattr(pbsdk, name) for name in pbsdk.__all__]; "
         "print([m for m in ('torch', 'transformers', 'requests', 'pbsdk_backends', 'fastapi') if m in sys.modules])"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -8,12 +8,15 @@ import sqlite3
 import subprocess
 import sys
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from pbsdk import doctor
 from pbsdk.connecting import connect
-from pbsdk.doctor import BackendHealth, Doctor, Extra, Package, examine, packages
+from pbsdk.doctor import disk
+from pbsdk.doctor.examination import Doctor, examine
+from pbsdk.doctor.health import BackendHealth
+from pbsdk.doctor.packages import Extra, Package, packages
 from pbsdk.queries.examples import Example
 from pbsdk.queries.templates import Template
 
@@ -22,6 +25,7 @@ SECRET = "sk-nobody-may-see-this"
 
 def pbsdk(*arguments, cwd, **environment):
     command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment["PYTHONPATH"], os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, check=False, timeout=300
     )
@@ -86,7 +90,7 @@ def test_a_backend_that_crashes_hangs_or_talks_is_named_and_the_rest_is_told(tmp
     names = ["crashing", "hanging", "leaving", "raising", "talking"]
     lines = [f"{name} = {name}:Talker" for name in names]
     (entries / "entry_points.txt").write_text("[pbsdk.backends]\n" + "\n".join(lines))
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=os.pathsep)
     crashed, left, raised, talked = Doctor()._try([name for name in names if name != "hanging"])
     (hung,) = Doctor(patience=1)._try(["hanging"])
     assert crashed.problem == "crashed (signal 11)"
@@ -158,7 +162,7 @@ def test_a_pbsdk_that_is_not_installed_is_said_so(healthy, monkeypatch, tmp_path
 
 @pytest.mark.parametrize(("kind", "works"), [("ext4", True), ("nfs4", False), ("cifs", False)])
 def test_another_machines_disk_is_warned_of(healthy, monkeypatch, tmp_path, kind, works):
-    monkeypatch.setattr(doctor, "_kind", lambda _: kind)
+    monkeypatch.setattr(disk, "_kind", lambda _: kind)
     storage = Doctor(tmp_path / "not" / "there" / "yet").look().storage
     assert (storage.path, storage.locks) == (str(tmp_path), works)
     assert works or "local one" in storage.problem
@@ -172,7 +176,7 @@ def test_locks_that_do_not_lock_are_found_out(healthy, monkeypatch, tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_told():
-    storage = doctor._storage(doctor.Path("/proc/runs"))
+    storage = disk.storage_for(Path("/proc/runs"))
     assert not storage.locks
     assert "can't be written" in storage.problem
     assert storage.kind == "proc"

@@ -12,21 +12,36 @@ from typing import Annotated, Any
 
 import typer
 
-from pbsdk.cli import auditing, checking, fitting, inspecting, prompting, reproducing, serving, training
-from pbsdk.cli.teaching import Command, Group, new_app
+from pbsdk.cli import (
+    audit,
+    backends,
+    demo,
+    doctor,
+    explain,
+    fit,
+    parity,
+    plan,
+    predict,
+    prompts,
+    record,
+    reproduce,
+    serve,
+    why_miss,
+)
+from pbsdk.cli._help import Command, Group, new_app
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, PbsdkError
 from pbsdk.version import __version__
 
 __all__ = ["app", "main"]
 
 _PANELS: dict[str, tuple[Any, ...]] = {
-    "Start here": (training.demo,),
-    "Train and predict": (fitting.fit, fitting.predict, inspecting.explain),
-    "Prompts": (prompting.prompts,),
-    "Budget and proof": (auditing.plan, auditing.audit, auditing.why_miss),
-    "Models and servers": (inspecting.backends, serving.serve, serving.parity, checking.record),
-    "Research": (reproducing.reproduce,),
-    "Help": (checking.doctor,),
+    "Start here": (demo.demo,),
+    "Train and predict": (fit.fit, predict.predict, explain.explain),
+    "Prompts": (prompts.prompts,),
+    "Budget and proof": (plan.plan, audit.audit, why_miss.why_miss),
+    "Models and servers": (backends.backends, serve.serve, parity.parity, record.record),
+    "Research": (reproduce.reproduce,),
+    "Help": (doctor.doctor,),
 }
 
 

@@ -32,7 +32,7 @@ import numpy.typing as npt
 
 from pbsdk.backend import ModelIdentity, digest
 from pbsdk.errors import InputError, SetupError, TemplateError
-from pbsdk.plugins import PluginGroup
+from pbsdk.plugins import WRITERS
 from pbsdk.queries.examples import read_examples, read_labels
 from pbsdk.queries.pools import PromptPool, Provenance
 from pbsdk.queries.templates import MASK, Template
@@ -44,7 +44,6 @@ Floats = npt.NDArray[np.float64]
 Prefix = tuple[int, ...]
 Extend = Callable[[Sequence[Prefix]], tuple[Floats, Floats]]
 
-_WRITERS = PluginGroup("pbsdk.writers", "prompt writer", {"t5": "local"}, InputError)
 _WORD = re.compile(r"<mask>|<input2?>|\w+(?:'\w+)*")
 _PLAIN_QUOTES = str.maketrans("‘’“”", "''\"\"")  # noqa: RUF001 - the curly quotes are the point
 
@@ -278,7 +277,7 @@ def open_writer(method: str, **options: Any) -> PromptWriter:
     Writers register under the entry-point group `pbsdk.writers`. `options` are what the writer
     takes, such as `model="google/t5-v1_1-large"`.
     """
-    made = _WRITERS.load(method)
+    made = WRITERS.load(method)
     try:
         writer: PromptWriter = made(**options)
     except TypeError as error:

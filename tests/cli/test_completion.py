@@ -91,8 +91,8 @@ def test_other_shells_are_answered_and_accept_the_script(shell, tmp_path):
 
 def test_completion_imports_nothing_that_takes_long(tmp_path):
     code = (
-        "import sys; from pbsdk.cli import completing\n"
-        "print(completing.backend_names('f'), completing.pools('to'))\n"
+        "import sys; from pbsdk.cli import _completion\n"
+        "print(_completion.backend_names('f'), _completion.pools('to'))\n"
         "print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)

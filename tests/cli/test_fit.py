@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from pbsdk.audit.report import AuditReport
-from pbsdk.cli.common import plainly
+from pbsdk.cli._common import plainly
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import InputError
 

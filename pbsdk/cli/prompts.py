@@ -1,4 +1,4 @@
-"""Commands about prompts: list the pools, show one, check one, write new ones, choose the best of many."""
+"""`pbsdk prompts`: list the pools, show one, check one, write new ones, choose the best of many."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.cli import completing
-from pbsdk.cli.common import (
+from pbsdk.cli import _completion
+from pbsdk.cli._common import (
     AsJson,
     Backend,
     Budget,
@@ -27,7 +27,7 @@ from pbsdk.cli.common import (
     room_for,
     show,
 )
-from pbsdk.cli.teaching import Command, new_app
+from pbsdk.cli._help import Command, new_app
 from pbsdk.errors import InputError, TemplateError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ prompts = new_app(name="prompts")
 
 Pool = Annotated[
     str,
-    typer.Argument(help="A pool's name or JSON file.", show_default=False, autocompletion=completing.pools),
+    typer.Argument(help="A pool's name or JSON file.", show_default=False, autocompletion=_completion.pools),
 ]
 Causal = Annotated[bool, typer.Option("--causal", help="As a causal model reads them: the mask comes last.")]
 

@@ -1,4 +1,4 @@
-"""Commands about what works here: doctor, and record for tests elsewhere."""
+"""`pbsdk doctor`: what works here, and what doesn't."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import Annotated, Any
 
 import typer
 
-from pbsdk.cli import completing
-from pbsdk.cli.common import AsJson, Backend, Options, plainly, read_options, room_for, show
+from pbsdk.cli import _completion
+from pbsdk.cli._common import AsJson, Options, read_options, show
 from pbsdk.errors import InputError
 
-__all__ = ["doctor", "record"]
+__all__ = ["doctor"]
 
 
 def doctor(
@@ -23,7 +23,7 @@ def doctor(
         typer.Option(
             help="Also open this backend and ask it one question: a pass, outside any budget.",
             show_default=False,
-            autocompletion=completing.backend_names,
+            autocompletion=_completion.backend_names,
         ),
     ] = None,
     option: Options = None,
@@ -43,7 +43,7 @@ def doctor(
         0    pbsdk works, even if some backends lack their packages
         1    the core is broken, or the backend of --connect didn't answer
     """
-    from pbsdk.doctor import report
+    from pbsdk.doctor.examination import report
 
     options = read_options(option)
     if options and connect is None:
@@ -95,44 +95,3 @@ def _said(asked: dict[str, Any]) -> str:
         f"{asked['backend']} answered for {asked['model']} in {asked['seconds']:.2f} s: "
         f"{asked['question']!r} goes on with {asked['word']!r}"
     )
-
-
-def record(
-    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
-    file: Annotated[Path, typer.Argument(help="The recording to write, such as answers.pbrec.", show_default=False)],
-    *,
-    phase: Annotated[
-        list[str] | None,
-        typer.Option(help="Only answers of this phase, such as predict; may be repeated.", show_default=False),
-    ] = None,
-    backend: Backend = None,
-    option: Options = None,
-    as_json: AsJson = False,
-) -> None:
-    """Save a run's answers to a file that tests replay without the model; nothing is asked.
-
-    The run's own backend is opened for its vocabulary. Whole answers, as training needs them, take about 85 KB
-    each for 49,152 tokens; predictions about a hundred bytes. Replay with `connect("replay", file=...)`.
-
-    Examples:
-        pbsdk record runs/tickets answers.pbrec
-        pbsdk record runs/tickets predictions.pbrec --phase predict
-        pbsdk predict model.json new.csv --backend replay -o file=predictions.pbrec --run runs/replayed
-    """
-    from pbsdk.connecting import default_name, open_backend
-    from pbsdk.testing.recording import Recording
-
-    with plainly():
-        options = read_options(option)
-        room_for(file)
-        with open_backend(backend or default_name(), **options) as model:
-            recording = Recording.of_run(run, model, phase)
-        recording.save(file)
-    result = {
-        "saved": str(file),
-        "model": recording.identity.name,
-        "answers": len(recording.answers),
-        "bytes": file.stat().st_size,
-    }
-    said = f"{result['answers']} answers of {result['model']} in {file}, {result['bytes']:,} bytes"
-    show(f'{said} (use it: connect("replay", file="{file}"))', result, as_json=as_json)

@@ -1,22 +1,17 @@
-"""The everyday commands: fit a classifier to a table of labelled texts, predict another table.
+"""`pbsdk fit`: train a classifier on a table of labelled texts.
 
-Both can be stopped at any time. What was answered is in the run folder, and the same command goes on
-from there: it asks for what is missing and writes its file anew. Predictions are written as they come.
+It can be stopped at any time. What was answered is in the run folder, and the same command goes on from there.
 """
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.cli.common import (
+from pbsdk.cli import _completion
+from pbsdk.cli._common import (
     AsJson,
     Backend,
     Budget,
@@ -33,16 +28,15 @@ from pbsdk.cli.common import (
     plainly,
     read_options,
     room_for,
+    sends,
     show,
 )
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
-    from pbsdk.audit.report import AuditReport
-    from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
 
-__all__ = ["fit", "predict"]
+__all__ = ["fit"]
 
 SHARE = 0.2
 """How much of the data is held out for validation unless told otherwise."""
@@ -75,6 +69,13 @@ def fit(
     n_prompts: Annotated[
         int | None, typer.Option(help="Use only the first so many prompts.", show_default=False)
     ] = None,
+    head: Annotated[
+        str,
+        typer.Option(
+            help="What learns from the answers: boosting, voting, best, or one that is registered.",
+            autocompletion=_completion.heads,
+        ),
+    ] = "boosting",
     rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
     seed: Annotated[int, typer.Option(help="The seed of what is held out and of the draws.")] = 13,
     markers: Markers = "refuse",
@@ -113,10 +114,11 @@ def fit(
         train, dev = _divided(whole, given, validation_share, seed)
         room_for(output)
         with connect(backend, run=run, budget=budget, **options) as lm:
-            before = _sends(lm.audit())
+            before = sends(lm.audit())
             clf = PromptBoostingClassifier(
                 lm,
                 prompts,
+                head=head,
                 rounds=rounds,
                 n_prompts=n_prompts,
                 markers=markers,
@@ -137,7 +139,7 @@ def fit(
                 "learners": clf.fitted_.size,
                 "validation_accuracy": clf.facts_.validation_accuracy,
                 "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
-                "sent_now": _sends(report) - before,
+                "sent_now": sends(report) - before,
                 "audit": report.to_dict(),
             }
     show(_fit_text(result), result, as_json=as_json)
@@ -179,141 +181,3 @@ Words by which a class is recognised
 {result["audit"]["verdict"]}; {result["sent_now"]} queries sent this time
 The classifier is in {result["saved"]} (try: pbsdk explain {result["saved"]}),
 the record of every query in {result["run"]} (try: pbsdk audit {result["run"]})."""
-
-
-def predict(
-    model: Annotated[Path, typer.Argument(help="A classifier that `pbsdk fit` saved.", show_default=False)],
-    data: Annotated[
-        str, typer.Argument(help="Texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
-    ],
-    *,
-    text_column: TextColumn = None,
-    pair_column: PairColumn = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="The column of true labels, to score against.", show_default=False)
-    ] = None,
-    split: Split = None,
-    encoding: Encoding = "utf-8",
-    delimiter: Delimiter = None,
-    output: Annotated[
-        Path | None,
-        typer.Option(help="A .csv or .jsonl file; JSON lines on standard output if left out.", show_default=False),
-    ] = None,
-    markers: Markers = "refuse",
-    backend: Backend = None,
-    option: Options = None,
-    run: Run = None,
-    budget: Budget = 10,
-    progress: Progress = None,
-    as_json: AsJson = False,
-) -> None:
-    """Predict the label of each text, with each class's share of the vote.
-
-    A line a text, in the order of DATA; rows count from 1. After Ctrl-C the same command goes on: it asks
-    only for what is missing. With --output a summary is printed, else it goes to standard error.
-
-    Examples:
-        pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
-        pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
-    """
-    from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.connecting import connect
-    from pbsdk.data.loading import load_table
-    from pbsdk.learning.model_file import SavedClassifier
-
-    with plainly():
-        options = read_options(option)
-        saved = SavedClassifier.load(model)
-        texts = load_table(
-            data,
-            text=text_column,
-            pair=pair_column,
-            label=label_column,
-            labelled=label_column is not None,
-            labels=saved.classes if label_column is not None else None,
-            split=split,
-            encoding=encoding,
-            delimiter=delimiter,
-        )
-        with connect(backend, run=run, budget=budget, **options) as lm:
-            before = _sends(lm.audit())
-            clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
-            rows = _predictions(clf, texts)
-            first = next(rows)  # what the budget or the model refuses leaves an older file alone
-            right = 0
-            with _writer(output, clf.classes_.tolist()) as write:
-                for row in _again(first, rows):
-                    write(row)
-                    right += row.get("right", False)
-            report = lm.audit()
-            result = {
-                "model": lm.identity.name,
-                "predicted": len(texts),
-                "accuracy": right / len(texts) if texts.labels else None,
-                "output": None if output is None else str(output),
-                "run": str(lm.ledger.folder),
-                "sent_now": _sends(report) - before,
-                "verdict": report.verdict,
-            }
-    said = f"{len(texts)} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
-    if texts.labels:
-        said = f"accuracy {right / len(texts):.1%} ({right} of {len(texts)})\n{said}"
-    if output is not None:
-        show(said, result, as_json=as_json)
-    else:
-        typer.echo(json.dumps(result, ensure_ascii=False) if as_json else said, err=True)
-
-
-def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
-    """Yield a row a text as its answers come; the budget is asked for all of them before the first."""
-    classes = clf.classes_.tolist()
-    for at, verdict in enumerate(clf.predict_iter(texts.examples)):
-        label = verdict.label
-        shares = verdict.probabilities.round(6).tolist()
-        row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
-        if texts.labels:
-            row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
-        yield row
-
-
-def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield first
-    yield from rest
-
-
-@contextmanager
-def _writer(output: Path | None, classes: list[Any]) -> Iterator[Any]:
-    """Give a function that writes a row at once, as the file's name says."""
-    if output is None:
-        yield lambda row: _write_json(sys.stdout, row)
-        return
-    try:
-        with room_for(output).open("w", encoding="utf-8", newline="") as file:
-            if output.suffix.lower() != ".csv":
-                yield lambda row: _write_json(file, row)
-                return
-            table = csv.writer(file)
-            heads = ["row", "label", *(f"share of {label}" for label in classes)]
-            begun = False
-
-            def write(row: dict[str, Any]) -> None:
-                nonlocal begun
-                extra = [name for name in ("expected", "right") if name in row]
-                if not begun:
-                    table.writerow([*heads, *extra])
-                    begun = True
-                table.writerow([row["row"], row["label"], *row["shares"].values(), *(row[name] for name in extra)])
-                file.flush()
-
-            yield write
-    except OSError as error:
-        raise InputError(f"{output} can't be written: {error.strerror}; choose another place") from error
-
-
-def _write_json(file: TextIO, row: dict[str, Any]) -> None:
-    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    file.flush()
-
-
-def _sends(report: AuditReport) -> int:
-    return sum(phase.attempts for phase in report.phases)

@@ -1,4 +1,4 @@
-"""The researcher's command: the paper's tables on any model."""
+"""`pbsdk reproduce`: the paper's tables on any model."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.cli import completing
-from pbsdk.cli.common import AsJson, Options, Progress, plainly, read_options, show
+from pbsdk.cli import _completion
+from pbsdk.cli._common import AsJson, Options, Progress, plainly, read_options, show
 from pbsdk.errors import BudgetExceeded, InputError, MissingExtra, UnknownBackend
 from pbsdk.reproduce.figures import ROWS
 
@@ -26,7 +26,7 @@ def reproduce(
         str,
         typer.Option(
             help="Data sets, such as sst2,trec; from PBSDK_DATA or the `datasets` library.",
-            autocompletion=completing.data_sets,
+            autocompletion=_completion.data_sets,
         ),
     ],
     methods: Annotated[
@@ -34,7 +34,7 @@ def reproduce(
         typer.Option(
             help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes an example if left out.",
             show_default=False,
-            autocompletion=completing.methods,
+            autocompletion=_completion.methods,
         ),
     ] = None,
     seeds: Annotated[
@@ -43,7 +43,7 @@ def reproduce(
     prompts: Annotated[
         str,
         typer.Option(
-            help="Sets of prompts: paper, own, generated; or pools by name or file.", autocompletion=completing.pools
+            help="Sets of prompts: paper, own, generated; or pools by name or file.", autocompletion=_completion.pools
         ),
     ] = "paper",
     model: Annotated[
@@ -51,7 +51,7 @@ def reproduce(
         typer.Option(
             help="A backend's name, or a Hugging Face model's name or folder; the embedded model if left out.",
             show_default=False,
-            autocompletion=completing.backend_names,
+            autocompletion=_completion.backend_names,
         ),
     ] = None,
     option: Options = None,

@@ -1,4 +1,4 @@
-"""Commands that ask a model: demo."""
+"""`pbsdk demo`: the whole way on the embedded model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from pbsdk.cli.common import AsJson, plainly, show
+from pbsdk.cli._common import AsJson, plainly, show
 
 __all__ = ["demo"]
 

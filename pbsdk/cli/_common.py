@@ -12,12 +12,15 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.cli import completing
+from pbsdk.cli import _completion
 from pbsdk.errors import BudgetExceeded, InputError
+
+if TYPE_CHECKING:
+    from pbsdk.audit.report import AuditReport
 
 __all__ = [
     "AsJson",
@@ -31,11 +34,13 @@ __all__ = [
     "Progress",
     "Prompts",
     "Run",
+    "RunFolder",
     "Split",
     "TextColumn",
     "plainly",
     "read_options",
     "room_for",
+    "sends",
     "show",
 ]
 
@@ -45,7 +50,7 @@ Backend = Annotated[
     typer.Option(
         help="A backend's name, as for connect(); the embedded model if left out.",
         show_default=False,
-        autocompletion=completing.backend_names,
+        autocompletion=_completion.backend_names,
     ),
 ]
 Options = Annotated[
@@ -56,9 +61,10 @@ Run = Annotated[
     Path | None,
     typer.Option(help="The folder that records every query; one under runs/ if left out.", show_default=False),
 ]
+RunFolder = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
 Budget = Annotated[int, typer.Option(min=0, help="How many passes an example may have.")]
 Prompts = Annotated[
-    str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.", autocompletion=completing.pools)
+    str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.", autocompletion=_completion.pools)
 ]
 Progress = Annotated[
     bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
@@ -108,6 +114,11 @@ def read_options(options: list[str] | None) -> dict[str, Any]:
         except json.JSONDecodeError:
             read[name.replace("-", "_")] = value
     return read
+
+
+def sends(report: AuditReport) -> int:
+    """Return how many queries a run has sent so far, repeated ones included."""
+    return sum(phase.attempts for phase in report.phases)
 
 
 def room_for(file: Path) -> Path:

@@ -8,15 +8,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from pbsdk.plugins import PluginGroup
+from pbsdk.plugins import BACKENDS, HEADS
 from pbsdk.reproduce.figures import ROWS, TITLES
 
-__all__ = ["backend_names", "data_sets", "methods", "pools"]
+__all__ = ["backend_names", "data_sets", "heads", "methods", "pools"]
 
 
 def backend_names(incomplete: str) -> list[str]:
     """Return the registered backends."""
-    return [name for name in PluginGroup("pbsdk.backends", "backend").names() if name.startswith(incomplete)]
+    return [name for name in BACKENDS.names() if name.startswith(incomplete)]
+
+
+def heads(incomplete: str) -> list[str]:
+    """Return the registered heads."""
+    return [name for name in HEADS.names() if name.startswith(incomplete)]
 
 
 def pools(incomplete: str) -> list[str]:

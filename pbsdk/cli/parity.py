@@ -1,0 +1,61 @@
+"""`pbsdk parity`: two backends compared on a few texts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbsdk.cli import _completion
+from pbsdk.cli._common import AsJson, read_options, show
+from pbsdk.errors import InputError
+
+__all__ = ["parity"]
+
+
+def parity(
+    first: Annotated[
+        str, typer.Argument(help="A backend's name.", show_default=False, autocompletion=_completion.backend_names)
+    ],
+    second: Annotated[
+        str, typer.Argument(help="Another's.", show_default=False, autocompletion=_completion.backend_names)
+    ],
+    *,
+    first_option: Annotated[
+        list[str] | None, typer.Option("--a", help="An option of the first: `--a model=...`.")
+    ] = None,
+    second_option: Annotated[
+        list[str] | None, typer.Option("--b", help="An option of the second: `--b url=...`.")
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option(help="A file with a text a line; else eight of the demo's tickets.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two backends on a few texts, before any money goes into training.
+
+    Shows differences in log-probability, the likeliest words, and a verdict. A handful of passes on each.
+
+    Examples:
+        pbsdk parity smollm2 http --b url=http://127.0.0.1:8000
+        pbsdk parity fake fake --b seed=1                   # exit code 1: different
+    """
+    from pbsdk.connecting import open_backend
+    from pbsdk.data.tickets import load_tickets
+    from pbsdk.parity import parity as compare
+
+    lines = load_tickets().test.texts[:8]
+    if texts is not None:
+        try:
+            lines = [line for line in texts.read_text("utf-8").splitlines() if line.strip()]
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"can't read texts from {texts}: {error}") from error
+    with (
+        open_backend(first, **read_options(first_option)) as one,
+        open_backend(second, **read_options(second_option)) as two,
+    ):
+        report = compare(one, two, lines)
+    show(report, report.to_dict(), as_json=as_json)
+    if report.verdict == "different":
+        raise typer.Exit(1)

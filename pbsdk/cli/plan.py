@@ -1,0 +1,97 @@
+"""`pbsdk plan`: what a fit and a prediction will take, before anything is sent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from pbsdk.cli._common import (
+    AsJson,
+    Backend,
+    Budget,
+    Options,
+    PairColumn,
+    Prompts,
+    Run,
+    TextColumn,
+    plainly,
+    read_options,
+    show,
+)
+from pbsdk.errors import InputError
+
+__all__ = ["plan"]
+
+
+def plan(
+    train: Annotated[
+        Path | None, typer.Argument(help="Labelled texts to fit: CSV, TSV, JSON lines, Parquet.", show_default=False)
+    ] = None,
+    *,
+    validation: Annotated[Path | None, typer.Option(help="Labelled texts to validate on.", show_default=False)] = None,
+    predict: Annotated[Path | None, typer.Option(help="Texts to predict.", show_default=False)] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A saved classifier; then only a prediction is planned.", show_default=False)
+    ] = None,
+    prompts: Prompts = "topic",
+    n_prompts: Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False)] = None,
+    backend: Backend = None,
+    option: Options = None,
+    run: Run = None,
+    budget: Budget = 10,
+    total: Annotated[int | None, typer.Option(help="Passes in all.", show_default=False)] = None,
+    money: Annotated[float | None, typer.Option(help="Money in all.", show_default=False)] = None,
+    price_per_pass: Annotated[float, typer.Option(help="What a pass costs.")] = 0.0,
+    price_per_1k_tokens: Annotated[float, typer.Option(help="What 1,000 tokens cost.")] = 0.0,
+    like: Annotated[Path | None, typer.Option(help="A run folder whose rate to go by.", show_default=False)] = None,
+    text_column: TextColumn = None,
+    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    pair_column: PairColumn = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what a fit and a prediction will take, and whether the budget allows it; nothing is sent.
+
+    Examples:
+        pbsdk plan tickets.csv --validation dev.csv --predict new.csv
+        pbsdk plan tickets.csv --price-per-1k-tokens 0.02 --money 5
+        pbsdk plan --model model.json --predict new.csv --run runs/tickets
+
+    Exit codes:
+        3    the budget doesn't allow it
+    """
+    from pbsdk.classifier import PromptBoostingClassifier
+    from pbsdk.connecting import connect
+    from pbsdk.data.loading import load_table
+    from pbsdk.ledger.budget import QueryBudget
+    from pbsdk.metering.plan import plan_classifier
+
+    limits = QueryBudget(
+        passes=budget,
+        predict=budget,
+        total=total,
+        money=money,
+        price_per_pass=price_per_pass,
+        price_per_1k_tokens=price_per_1k_tokens,
+    )
+    if model is not None and (train is not None or predict is None):
+        raise InputError("a saved classifier needs no fit; give --model and --predict, and no labelled texts")
+    with plainly():
+        sets = [
+            None if file is None else load_table(file, text=text_column, label=label_column, pair=pair_column)
+            for file in (train, validation)
+        ]
+        asked = None if predict is None else load_table(predict, text=text_column, pair=pair_column, labelled=False)
+        with connect(backend, run=run, budget=limits, **read_options(option)) as lm:
+            classifier = (
+                PromptBoostingClassifier(lm, prompts, n_prompts=n_prompts)
+                if model is None
+                else PromptBoostingClassifier.load(model, lm)
+            )
+            fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
+            texts = None if asked is None else asked.examples
+            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like)
+    show(found, found.to_dict(), as_json=as_json)
+    if not found.allowed:
+        raise typer.Exit(3)
