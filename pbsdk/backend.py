@@ -110,7 +110,7 @@ class MaskedQuery:
     prompt: str
     """The template that it was rendered under."""
     phase: Phase = Phase.TRAIN
-    """What it is asked for, and so which purse pays."""
+    """What it is asked for, and so which scope is charged."""
 
     def __post_init__(self) -> None:
         masks = sum(part.kind == "mask" for part in self.parts)

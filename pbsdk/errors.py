@@ -8,11 +8,11 @@
     │   ├── MissingExtra         the adapter's packages are not installed (also an ImportError)
     │   └── ModelUnusable        no such model, broken weights, no mask, no such device
     ├── BackendError             a query that was not answered
-    │   ├── BackendUnavailable   may pass; did not run
-    │   ├── BackendTimeout       may pass; may have run
+    │   ├── BackendUnavailable   retryable; did not run
+    │   ├── BackendTimeout       retryable; may have run
     │   ├── QueryRefused         final; did not run
     │   │   └── NotRecorded      a replay has no such answer
-    │   └── BadAnswer            may pass; ran
+    │   └── BadAnswer            retryable; ran
     ├── BudgetExceeded           the budget doesn't allow it; nothing was sent
     ├── LedgerError              the run folder can't be used
     │   ├── LedgerMismatch       written by another model or a newer pbsdk
@@ -20,8 +20,8 @@
     ├── RecordingError           a recording that can't be read or written
     └── ModelFileError           a saved classifier that can't be read
 
-A `BackendError` answers the three questions that a meter must ask: may the same query pass later
-(`may_pass`), may it have run and so have to be paid for (`may_have_run`), and how long to wait
+A `BackendError` answers the three questions that a meter must ask: may the same query succeed later
+(`retryable`), may it have run and so have to be paid for (`may_have_run`), and how long to wait
 (`retry_after`, seconds). `answered` holds the part of a batch that did succeed.
 """
 
@@ -87,20 +87,20 @@ class ModelUnusable(SetupError):
 class BackendError(PbsdkError):
     """A batch of queries that was not, or not wholly, answered."""
 
-    default_may_pass: ClassVar[bool] = False
+    default_retryable: ClassVar[bool] = False
     default_may_have_run: ClassVar[bool] = False
 
     def __init__(
         self,
         message: str,
         *,
-        may_pass: bool | None = None,
+        retryable: bool | None = None,
         may_have_run: bool | None = None,
         retry_after: float | None = None,
         answered: Mapping[int, MaskDistribution] | None = None,
     ) -> None:
         super().__init__(message)
-        self.may_pass = self.default_may_pass if may_pass is None else may_pass
+        self.retryable = self.default_retryable if retryable is None else retryable
         self.may_have_run = self.default_may_have_run if may_have_run is None else may_have_run
         self.retry_after = retry_after
         self.answered: Mapping[int, MaskDistribution] = answered or {}
@@ -109,13 +109,13 @@ class BackendError(PbsdkError):
 class BackendUnavailable(BackendError):
     """The model could not be reached, is loading, or asks for patience."""
 
-    default_may_pass = True
+    default_retryable = True
 
 
 class BackendTimeout(BackendError):
     """Sent, and the outcome is unknown."""
 
-    default_may_pass = True
+    default_retryable = True
     default_may_have_run = True
 
 
@@ -130,7 +130,7 @@ class NotRecorded(QueryRefused):
 class BadAnswer(BackendError):
     """An answer came that can't be right, and is not used."""
 
-    default_may_pass = True
+    default_retryable = True
     default_may_have_run = True
 
 

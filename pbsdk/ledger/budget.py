@@ -2,9 +2,9 @@
 
 The unit is one forward pass: one example under one prompt. Asking for the same pass again (a retry,
 or the same prompt for other tokens) is another *attempt*, not another pass, unless the budget is
-`strict`. Training, validation and refinement share one purse for each example; prediction has its
-own. Generating prompts and probing a model have no limit an example, and count
-in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
+`strict`. Each example has a limit per *scope*: training, validation and refinement share the scope
+`fit`, and prediction has its own. Generating prompts and probing a model have no limit per example, and
+count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
 A budget holds limits only. What was spent stands in the ledger, which asks `check` inside the
 transaction that reserves, so that two processes can't both take the last pass.
@@ -34,7 +34,7 @@ _FIELD = {FIT: "passes", PREDICT: "predict"}
 
 
 def scope_of(phase: str) -> str:
-    """Return which purse pays for a phase.
+    """Return which scope a phase is charged to.
 
     >>> scope_of("validate"), scope_of("predict"), scope_of("probe")
     ('fit', 'predict', 'probe')
@@ -44,7 +44,7 @@ def scope_of(phase: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one example has used of its purse, and what is asked on top."""
+    """What one example has used of its scope's limit, and what is asked on top."""
 
     scope: str
     example: str
@@ -169,7 +169,7 @@ class QueryBudget:
     def check(self, needs: Sequence[Need], before: Totals, after: Totals) -> None:
         """Raise `BudgetExceeded` if going from `before` to `after` passes a limit.
 
-        `needs` are the examples whose purse would pay; those that add nothing may be left out.
+        `needs` are the examples that would be charged; those that add nothing may be left out.
         """
         for scope in (FIT, PREDICT):
             limit = self.limit(scope)
@@ -178,7 +178,7 @@ class QueryBudget:
             if over and limit is not None:
                 worst = max(over, key=lambda need: need.used + need.added)
                 raise BudgetExceeded(
-                    f"{len(over)} of {len(here)} examples would pass the budget of {limit} passes an example "
+                    f"{len(over)} of {len(here)} examples would exceed the budget of {limit} passes an example "
                     f"{_WHERE[scope]}: {worst.added} more asked for one where {max(0, limit - worst.used)} are left. "
                     f"{_cure(_FIELD[scope], worst.used + worst.added)}, or use fewer prompts"
                 )

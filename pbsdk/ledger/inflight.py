@@ -68,7 +68,7 @@ class Ask:
 
     @property
     def scope(self) -> str:
-        """Which purse pays."""
+        """Which scope is charged."""
         return scope_of(self.query.phase)
 
     def event(self, session: str, state: str, **more: Any) -> Event:

@@ -6,7 +6,7 @@ batch at a time in the order given, and each batch is on disk before its answers
 caller always gets what was stored, never what came over the wire, so a replay is the same bit for
 bit.
 
-What may pass is asked again, after a wait that the backend names or that grows with each attempt.
+What is retryable is asked again, after a wait that the backend names or that grows with each attempt.
 A send that surely did not run gives its pass back; one that may have run stays spent.
 """
 
@@ -64,7 +64,7 @@ class MeteredBackend(MaskedLMBackend):
         backend: the model to ask.
         run: the folder of the ledger; made if it isn't there.
         budget: passes an example, a `QueryBudget`, or None for no limit.
-        retries: how often a batch that may pass is asked again.
+        retries: how often a batch that failed is asked again, if the error is retryable.
         deadline: seconds that the attempts at one batch may take, waits included.
         sleep: how to wait between attempts.
         canaries: ask a few fixed texts before anything else is sent, and refuse to go on if the model
@@ -296,7 +296,9 @@ class MeteredBackend(MaskedLMBackend):
             spent = max(state.seconds_since_start or 0.0, state.idle_for)
             return state.attempt_number > self.retries or spent + state.upcoming_sleep > self.deadline
 
-        retrying = Retrying(sleep=self._sleep, stop=stop, wait=_wait, retry=retry_if_exception(_may_pass), reraise=True)
+        retrying = Retrying(
+            sleep=self._sleep, stop=stop, wait=_wait, retry=retry_if_exception(_retryable), reraise=True
+        )
         try:
             retrying(attempt)
         finally:
@@ -350,7 +352,7 @@ class MeteredBackend(MaskedLMBackend):
         left[:] = [ask for ask in left if ask.key not in fresh]
         if left:
             failed = [(ask, error.may_have_run or ask in wrong) for ask in left]
-            self._fail(stream, failed, error, latency, again=again and error.may_pass)
+            self._fail(stream, failed, error, latency, again=again and error.retryable)
             raise error
 
     def _fail(
@@ -397,8 +399,8 @@ class MeteredBackend(MaskedLMBackend):
         return Result(ask, data, kept, latency, mass)
 
 
-def _may_pass(error: BaseException) -> bool:
-    return isinstance(error, BackendError) and error.may_pass
+def _retryable(error: BaseException) -> bool:
+    return isinstance(error, BackendError) and error.retryable
 
 
 def _wait(state: RetryCallState) -> float:

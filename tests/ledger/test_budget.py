@@ -49,7 +49,7 @@ def test_money_needs_a_price():
         QueryBudget(money=5.0)
 
 
-def test_prediction_has_its_own_purse():
+def test_prediction_has_its_own_scope():
     assert [scope_of(phase) for phase in ("train", "validate", "refine", "predict")] == [FIT, FIT, FIT, PREDICT]
     budget = QueryBudget(passes=1, predict=2)
     nothing = Totals()

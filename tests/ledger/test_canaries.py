@@ -133,7 +133,7 @@ def test_small_noise_is_no_change(tmp_path):
 
 
 def test_a_check_that_was_broken_off_is_no_baseline_for_texts_it_did_not_reach(tmp_path):
-    failing = metered(tmp_path, batch_size=1, failures=[None, BackendUnavailable("down", may_pass=False)])
+    failing = metered(tmp_path, batch_size=1, failures=[None, BackendUnavailable("down", retryable=False)])
     with pytest.raises(BackendUnavailable):
         failing.fill(grid(1, 1))
     lm = metered(tmp_path)

@@ -147,13 +147,13 @@ class _Batch:
                     self._keep(number, outcome)
 
     def _summary(self) -> BackendError:
-        passing = [error for error in self._errors if error.may_pass] or self._errors
+        passing = [error for error in self._errors if error.retryable] or self._errors
         kind = next(kind for kind in _GRAVEST_FIRST if any(isinstance(error, kind) for error in passing))
         worst = next(error for error in passing if isinstance(error, kind))
         more = f" ({len(self._errors)} of {len(self._jobs)} requests failed)" if len(self._jobs) > 1 else ""
         return type(worst)(
             f"{worst}{more}",
-            may_pass=worst.may_pass,
+            retryable=worst.retryable,
             may_have_run=any(error.may_have_run for error in self._errors),
             retry_after=max((e.retry_after for e in self._errors if e.retry_after is not None), default=None),
             answered=self._answered,
