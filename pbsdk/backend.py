@@ -35,7 +35,7 @@ from typing import Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.errors import BadAnswer, InputError
+from pbsdk.errors import BackendError, BadAnswer, InputError
 
 __all__ = [
     "Abilities",
@@ -48,6 +48,7 @@ __all__ = [
     "Part",
     "Phase",
     "Vocabulary",
+    "answered_part",
     "digest",
 ]
 
@@ -234,6 +235,11 @@ class MaskDistribution:
             read_tokens=self.read_tokens,
             cut_tokens=self.cut_tokens,
         )
+
+
+def answered_part(error: BackendError) -> dict[int, MaskDistribution]:
+    """Return the answers that an error's batch did get, by their place in it."""
+    return {place: answer for place, answer in error.answered.items() if isinstance(answer, MaskDistribution)}
 
 
 class Vocabulary:

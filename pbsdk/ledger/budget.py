@@ -167,38 +167,58 @@ class QueryBudget:
         return f"{'; '.join(limits)}; a pass is one example under one prompt, and {again}"
 
     def check(self, needs: Sequence[Need], before: Totals, after: Totals) -> None:
-        """Raise `BudgetExceeded` if going from `before` to `after` passes a limit.
+        """Raise `BudgetExceeded` if going from `before` to `after` exceeds a limit.
 
         `needs` are the examples that would be charged; those that add nothing may be left out.
         """
         for scope in (FIT, PREDICT):
-            limit = self.limit(scope)
-            here = [need for need in needs if need.scope == scope and need.added > 0]
-            over = [need for need in here if limit is not None and need.used + need.added > limit]
-            if over and limit is not None:
-                worst = max(over, key=lambda need: need.used + need.added)
-                raise BudgetExceeded(
-                    f"{len(over)} of {len(here)} examples would exceed the budget of {limit} passes an example "
-                    f"{_WHERE[scope]}: {worst.added} more asked for one where {max(0, limit - worst.used)} are left. "
-                    f"{_cure(_FIELD[scope], worst.used + worst.added)}, or use fewer prompts"
-                )
-        passes = self.counted(after)
-        for name, limit, used, then in (
-            ("total", self.total, self.counted(before), passes),
-            ("attempts", self.attempts, before.sends, after.sends),
-            ("tokens", self.tokens, before.tokens, after.tokens),
-        ):
-            if limit is not None and then > used and then > limit:
-                unit = "passes" if name == "total" else name
-                raise BudgetExceeded(
-                    f"the budget of {limit} {unit} in all doesn't allow it: {then - used} more asked, "
-                    f"{max(0, limit - used)} left. {_cure(name, then)}"
-                )
-        spent, then_spent = self.cost(before), self.cost(after)
-        if self.money is not None and then_spent > spent and then_spent > self.money * (1 + 1e-9):
+            self._check_scope(scope, [need for need in needs if need.scope == scope and need.added > 0])
+        self._check_total("total", "passes", self.counted(before), self.counted(after))
+        self._check_total("attempts", "attempts", before.sends, after.sends)
+        self._check_total("tokens", "tokens", before.tokens, after.tokens)
+        self._check_money(self.cost(before), self.cost(after))
+
+    def _check_scope(self, scope: str, needs: Sequence[Need]) -> None:
+        allowed = self.limit(scope)
+        if allowed is None:
+            return
+        over = [need for need in needs if need.used + need.added > allowed]
+        if over:
+            worst = max(over, key=lambda need: need.used + need.added)
+            left = max(0, allowed - worst.used)
             raise BudgetExceeded(
-                f"the budget of {self.money:g} of money doesn't allow it: about {then_spent - spent:.6g} more asked, "
-                f"{max(0.0, self.money - spent):.6g} left. {_cure('money', math.ceil(then_spent))}"
+                f"{len(over)} of {len(needs)} examples would exceed the budget of {allowed} passes an example "
+                f"{_WHERE[scope]}: {worst.added} more asked for one where {left} are left",
+                limit=_FIELD[scope],
+                allowed=allowed,
+                asked=worst.added,
+                left=left,
+                needed=worst.used + worst.added,
+            )
+
+    def _check_total(self, name: str, unit: str, used: int, then: int) -> None:
+        allowed: int | None = getattr(self, name)
+        if allowed is not None and then > used and then > allowed:
+            asked, left = then - used, max(0, allowed - used)
+            raise BudgetExceeded(
+                f"the budget of {allowed} {unit} in all doesn't allow it: {asked} more asked, {left} left",
+                limit=name,
+                allowed=allowed,
+                asked=asked,
+                left=left,
+                needed=then,
+            )
+
+    def _check_money(self, spent: float, then: float) -> None:
+        if self.money is not None and then > spent and then > self.money * (1 + 1e-9):
+            asked, left = then - spent, max(0.0, self.money - spent)
+            raise BudgetExceeded(
+                f"the budget of {self.money:g} of money doesn't allow it: about {asked:.6g} more asked, {left:.6g} left",
+                limit="money",
+                allowed=self.money,
+                asked=asked,
+                left=left,
+                needed=math.ceil(then),
             )
 
     def to_dict(self) -> dict[str, int | float | bool | None]:
@@ -210,7 +230,3 @@ class QueryBudget:
         """Read what `to_dict` wrote; names that this version doesn't know are left out."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})  # type: ignore[arg-type]  # checked in __post_init__
-
-
-def _cure(name: str, value: int) -> str:
-    return f"Nothing of it was sent. To allow it: connect(..., budget=QueryBudget({name}={value}))"

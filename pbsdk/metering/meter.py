@@ -31,6 +31,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponent
 from pbsdk.audit.report import AuditReport
 from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Tokens
 from pbsdk.errors import (
+    Answer,
     BackendError,
     BackendUnavailable,
     BadAnswer,
@@ -310,7 +311,7 @@ class MeteredBackend(MaskedLMBackend):
         """Ask the model once; store what came, strike it off `left`, record the rest, and raise why."""
         error: BackendError | None = None
         interrupt: KeyboardInterrupt | None = None
-        answers: Mapping[int, MaskDistribution] = {}
+        answers: Mapping[int, Answer] = {}
         began = time.monotonic_ns()
         try:
             filled = list(self.backend.fill([ask.query for ask in left], tokens))
@@ -372,7 +373,7 @@ class MeteredBackend(MaskedLMBackend):
         }
         return {token: self.vocabulary[token] for token in shown - self._words_kept}
 
-    def _result(self, ask: Ask, answer: MaskDistribution, tokens: Tokens | None, latency: int) -> Result:
+    def _result(self, ask: Ask, answer: Answer, tokens: Tokens | None, latency: int) -> Result:
         """Check an answer and make it ready to be stored."""
         size = len(self.vocabulary)
         if not isinstance(answer, MaskDistribution):

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from pbsdk.audit.text import aligned
 from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Tokens
@@ -82,6 +82,12 @@ class StepPlan(BaseModel):
     allowed: bool
     reason: str
     """What the budget has against it."""
+    _refusal: BudgetExceeded | None = PrivateAttr(default=None)
+
+    @property
+    def refusal(self) -> BudgetExceeded | None:
+        """The error that the step would end with, if the budget doesn't allow it."""
+        return self._refusal
 
 
 class Plan(BaseModel):
@@ -99,6 +105,12 @@ class Plan(BaseModel):
     def total(self, name: str) -> float:
         """Return the sum of a field over all steps, such as `passes`; what is None counts as 0."""
         return sum(getattr(step, name) or 0 for step in self.steps)
+
+    def check(self) -> None:
+        """Raise the `BudgetExceeded` of the first step that the budget doesn't allow, if there is one."""
+        for step in self.steps:
+            if step.refusal is not None:
+                raise step.refusal.during(f"the budget doesn't allow to {step.name}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -204,16 +216,16 @@ def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | o
 def _rehearsed(
     backend: MeteredBackend, con: sqlite3.Connection, step: Step, new: list[Ask], rate: float | None
 ) -> StepPlan:
-    budget, reason = backend.budget, ""
+    budget, refusal = backend.budget, None
     before = _totals(con)
     try:
         inflight.reserve(con, _NOBODY, new, budget)
     except BudgetExceeded as error:
-        reason = str(error)
+        refusal = error
         inflight.reserve(con, _NOBODY, new, _without_limits(budget))
     after = _totals(con)
     batch = backend.abilities.batch_size
-    return StepPlan(
+    planned = StepPlan(
         name=step.name,
         exact=step.exact,
         queries=len(new),
@@ -228,9 +240,11 @@ def _rehearsed(
         + _set_bytes(con, step.tokens, new),
         seconds=None if rate is None else len(new) / rate,
         money=budget.cost(after) - budget.cost(before) if budget.priced else None,
-        allowed=not reason,
-        reason=reason,
+        allowed=refusal is None,
+        reason="" if refusal is None else str(refusal),
     )
+    planned._refusal = refusal  # noqa: SLF001 - its own module's
+    return planned
 
 
 def _totals(con: sqlite3.Connection) -> Totals:

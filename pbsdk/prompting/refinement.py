@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, ModelIdentity, Phase
-from pbsdk.errors import BudgetExceeded, InputError
+from pbsdk.errors import InputError
 from pbsdk.learning.boosting import one_per_prompt
 from pbsdk.learning.matrix import collect
 from pbsdk.metering.meter import MeteredBackend
@@ -235,8 +235,9 @@ class _Ladder:
             for query in self._queries(later, alive[: self._needed.rungs[later].prompts])
         ]
         plan = plan_steps(self._backend, [Step("refine", [*now, *rest])])
-        if not plan.allowed:
-            raise BudgetExceeded(f"refinement needs more than the budget has ({self._needed}): {plan.steps[-1].reason}")
+        for step in plan.steps:
+            if step.refusal is not None:
+                raise step.refusal.during(f"refinement needs more than the budget has ({self._needed})")
 
     def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
         """Ask, train a learner a prompt, and return how each does."""

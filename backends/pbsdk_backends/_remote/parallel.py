@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pbsdk.backend import MaskDistribution
+from pbsdk.backend import MaskDistribution, answered_part
 from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer
 
 __all__ = ["Job", "Pace", "run_jobs"]
@@ -123,7 +123,7 @@ class _Batch:
         places = self._jobs[number].places
         if isinstance(outcome, BackendError):
             self._errors.append(outcome)
-            self._answered.update({places[at]: answer for at, answer in outcome.answered.items()})
+            self._answered.update({places[at]: answer for at, answer in answered_part(outcome).items()})
         elif isinstance(outcome, BaseException):
             raise outcome
         else:
