@@ -110,7 +110,7 @@ def test_a_change_in_the_middle_is_found_at_will_and_stops_the_run(tmp_path):
     lm = metered(tmp_path)
     lm.fill(grid(2, 2))
     assert not lm.check_canaries().changed
-    lm.backend = Provider(behind=1)
+    lm._sender.backend = Provider(behind=1)
     found = lm.check_canaries()
     assert found.changed
     assert found.distance > TOLERANCE
