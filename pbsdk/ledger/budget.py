@@ -23,12 +23,15 @@ from typing import Self
 from pbsdk.backend import Phase
 from pbsdk.errors import BudgetExceeded, InputError
 
-__all__ = ["FIT", "PREDICT", "Need", "QueryBudget", "Totals", "scope_of"]
+__all__ = ["FIT", "PREDICT", "SCOPE_OF_PHASE", "Need", "QueryBudget", "Totals", "scope_of"]
 
 FIT = "fit"
 PREDICT = "predict"
 
 _FIT_PHASES = (Phase.TRAIN, Phase.VALIDATE, Phase.REFINE)
+_QUOTED = ", ".join(f"'{phase}'" for phase in _FIT_PHASES)
+SCOPE_OF_PHASE = f"CASE WHEN phase IN ({_QUOTED}) THEN '{FIT}' ELSE phase END"
+"""`scope_of` as SQL says it, over a column `phase`."""
 _WHERE = {FIT: "over training, validation and refinement", PREDICT: "for prediction"}
 _FIELD = {FIT: "passes", PREDICT: "predict"}
 

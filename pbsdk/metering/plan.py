@@ -25,8 +25,8 @@ from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.formatting import Cell, Table, duration, number
 from pbsdk.ledger import inflight
-from pbsdk.ledger.budget import QueryBudget, Totals
-from pbsdk.ledger.codec import set_digest
+from pbsdk.ledger.budget import QueryBudget
+from pbsdk.ledger.codec import TOKEN_BYTES, encoded_size, set_digest
 from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.sums import Counter
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Step", "StepPlan", "plan_classifier", "plan_steps"]
 
-_HEADER = 36
-"""Bytes of an answer before its codes."""
 _NOBODY = Owner("rehearsal", 0)
 
 
@@ -217,13 +215,13 @@ def _rehearsed(
     backend: MeteredBackend, con: sqlite3.Connection, step: Step, new: list[Ask], rate: float | None
 ) -> StepPlan:
     budget, refusal = backend.budget, None
-    before = _totals(con)
+    before = inflight.totals(con)
     try:
         inflight.reserve(con, _NOBODY, new, budget)
     except BudgetExceeded as error:
         refusal = error
         inflight.reserve(con, _NOBODY, new, _without_limits(budget))
-    after = _totals(con)
+    after = inflight.totals(con)
     batch = backend.abilities.batch_size
     planned = StepPlan(
         name=step.name,
@@ -247,10 +245,6 @@ def _rehearsed(
     return planned
 
 
-def _totals(con: sqlite3.Connection) -> Totals:
-    return Totals(*con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone())
-
-
 def _without_limits(budget: QueryBudget) -> QueryBudget:
     return replace(budget, passes=None, predict=None, total=None, attempts=None, tokens=None, money=None)
 
@@ -258,11 +252,11 @@ def _without_limits(budget: QueryBudget) -> QueryBudget:
 def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) -> int:
     """Return what an answer takes; what a top-k backend shows of chosen tokens is at most this."""
     if abilities.whole:
-        return _HEADER + 2 * (vocabulary if tokens is None else len(tokens))
+        return encoded_size(vocabulary if tokens is None else len(tokens))
     shown = abilities.top or 0
     if tokens is None:
-        return _HEADER + 10 * shown
-    return _HEADER + -(-len(tokens) // 8) + 2 * min(shown, len(tokens))
+        return encoded_size(shown, listed=True)
+    return encoded_size(min(shown, len(tokens)), of_set=len(tokens))
 
 
 def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -> int:
@@ -270,7 +264,7 @@ def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -
     if tokens is None or not new:
         return 0
     stored = con.execute("SELECT 1 FROM sets WHERE digest = ?", (set_digest(tokens),)).fetchone()
-    return 0 if stored else 8 * len(tokens)
+    return 0 if stored else TOKEN_BYTES * len(tokens)
 
 
 def _rate(run: str | os.PathLike[str]) -> float | None:

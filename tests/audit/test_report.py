@@ -121,7 +121,7 @@ def test_latency_and_throughput_come_from_the_records(tmp_path):
 
 def _set_times(lm, latencies, starts):
     """Move the batches in time, as no record may be moved: the hashes no longer fit."""
-    con = lm.ledger._con
+    con = lm.ledger._run.con
     con.execute("DROP TRIGGER records_hold")
     moments = [moment for (moment,) in rows(lm, "SELECT DISTINCT time FROM records WHERE state = 'done' ORDER BY 1")]
     for moment, latency, start in zip(moments, latencies, starts, strict=True):
