@@ -362,7 +362,7 @@ def _totals(reader: LedgerReader, budget: QueryBudget) -> list[LimitReport]:
 
 def _verdict(scopes: list[ScopeReport], totals: list[LimitReport]) -> tuple[bool, str]:
     lines: list[tuple[str, float, float | None]] = [
-        *((f"passes an example ({s.scope})", s.most, s.limit) for s in scopes),
+        *((f"passes per example ({s.scope})", s.most, s.limit) for s in scopes),
         *((f"{t.name} in all", t.used, t.limit) for t in totals),
     ]
     limited = [(name, used, limit) for name, used, limit in lines if limit is not None]

@@ -32,7 +32,7 @@ def reproduce(
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes an example if left out.",
+            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes per example if left out.",
             show_default=False,
             autocompletion=completing.methods,
         ),

@@ -10,7 +10,7 @@ A budget holds limits only. What was spent stands in the ledger, which asks `che
 transaction that reserves, so that two processes can't both take the last pass.
 
 >>> print(QueryBudget.of(10).describe())
-at most 10 passes an example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again costs no other
+at most 10 passes per example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again costs no other
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ class QueryBudget:
 
     @classmethod
     def of(cls, budget: QueryBudget | int | None) -> QueryBudget:
-        """Read the short forms: a number is passes an example, None is no limit.
+        """Read the short forms: a number is passes per example, None is no limit.
 
         >>> QueryBudget.of(3) == QueryBudget(passes=3, predict=3)
         True
@@ -121,7 +121,7 @@ class QueryBudget:
         if isinstance(budget, QueryBudget):
             return budget
         if budget is not None and not isinstance(budget, int):
-            raise InputError(f"a budget is a number of passes an example, a QueryBudget, or None; not {budget!r}")
+            raise InputError(f"a budget is a number of passes per example, a QueryBudget, or None; not {budget!r}")
         return cls(passes=budget, predict=budget)
 
     @property
@@ -155,7 +155,7 @@ class QueryBudget:
         def each(limit: int | None) -> str:
             return "any number" if limit is None else str(limit)
 
-        limits = [f"{many(self.passes)} passes an example {_WHERE[FIT]}, and {each(self.predict)} {_WHERE[PREDICT]}"]
+        limits = [f"{many(self.passes)} passes per example {_WHERE[FIT]}, and {each(self.predict)} {_WHERE[PREDICT]}"]
         limits += [
             f"{amount} {unit} in all"
             for amount, unit in (
@@ -190,7 +190,7 @@ class QueryBudget:
             worst = max(over, key=lambda need: need.used + need.added)
             left = max(0, allowed - worst.used)
             raise BudgetExceeded(
-                f"{len(over)} of {len(needs)} examples would exceed the budget of {allowed} passes an example "
+                f"{len(over)} of {len(needs)} examples would exceed the budget of {allowed} passes per example "
                 f"{_WHERE[scope]}: {worst.added} more asked for one where {left} are left",
                 limit=_FIELD[scope],
                 allowed=allowed,

@@ -43,7 +43,7 @@ class MeteredBackend(MaskedLMBackend):
     Args:
         backend: the model to ask.
         run: the folder of the ledger; made if it isn't there.
-        budget: passes an example, a `QueryBudget`, or None for no limit.
+        budget: passes per example, a `QueryBudget`, or None for no limit.
         retries: how often a batch that failed is asked again, if the error is retryable.
         deadline: seconds that the attempts at one batch may take, waits included.
         sleep: how to wait between attempts.
@@ -52,7 +52,7 @@ class MeteredBackend(MaskedLMBackend):
             sent that nobody asked for, and a local model's weights are in its identity anyway.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent settings, by keyword
         self,
         backend: MaskedLMBackend,
         run: str | os.PathLike[str],

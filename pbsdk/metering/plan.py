@@ -268,7 +268,7 @@ def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -
 
 
 def _rate(run: str | os.PathLike[str]) -> float | None:
-    """Return the answers a second that a run had while its model was at work."""
+    """Return the answers per second that a run had while its model was at work."""
     with LedgerReader(run) as reader:
         times = Counter(reader).times()[""]
     return len(times.latencies) / times.busy * 1e6 if times.busy and len(times.latencies) else None

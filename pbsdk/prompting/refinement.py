@@ -8,9 +8,9 @@ ladder of rungs, and the paper's ladder has one.
 
 >>> labels = ["a"] * 16 + ["b"] * 16
 >>> print(passes_needed(100, labels, labels))
-paper: 6400 passes, 100 an example; at most 100 for one
+paper: 6400 passes, 100 per example; at most 100 for one
 >>> print(passes_needed(100, labels, labels, method="halving"))
-halving: 2016 passes, 31.5 an example; at most 100 for one
+halving: 2016 passes, 31.5 per example; at most 100 for one
 
 Before anything is sent, a metered backend's budget is asked for the whole ladder, since half a
 refinement is money for nothing. Later rungs are rehearsed with as many prompts as will be left. Training
@@ -91,11 +91,11 @@ class Passes:
 
     @property
     def per_example(self) -> float:
-        """Passes an example on average."""
+        """Passes per example on average."""
         return self.total / (self.rungs[-1].train + self.rungs[-1].validation)
 
     def __str__(self) -> str:
-        return f"{self.method}: {self.total} passes, {self.per_example:g} an example; at most {self.most} for one"
+        return f"{self.method}: {self.total} passes, {self.per_example:g} per example; at most {self.most} for one"
 
 
 @dataclass(frozen=True)

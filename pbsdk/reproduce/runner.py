@@ -293,7 +293,7 @@ class Reproduction:
         ]
 
     def _budget(self, steps: Sequence[Step]) -> QueryBudget:
-        """Return the passes an example that these steps need, and no more; data sets may share a text."""
+        """Return the passes per example that these steps need, and no more; data sets may share a text."""
         prompts: dict[tuple[str, str], set[str]] = {}
         for query in (query for step in steps for query in step.queries):
             prompts.setdefault((scope_of(query.phase), query.example), set()).add(query.prompt)

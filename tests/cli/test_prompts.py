@@ -151,8 +151,8 @@ def test_refine_shows_the_passes_first_and_fit_warns_when_the_same_texts_choose_
     refused = called(*chosen)
     assert refused.returncode == 3
     assert refused.stderr.splitlines()[:2] == [
-        "paper: 1536 passes, 12 an example; at most 12 for one",
-        "halving: 1152 passes, 9 an example; at most 12 for one",
+        "paper: 1536 passes, 12 per example; at most 12 for one",
+        "halving: 1152 passes, 9 per example; at most 12 for one",
     ]
     assert "--budget 12" in refused.stderr
     assert AuditReport.read(tmp_path / "run").phases == []
