@@ -3,7 +3,7 @@
     python bench/m_and_rounds.py sst2 trec --test-rows 200
 
 Every setting is fitted to the same answers, so that the whole table costs what one classifier does: at most ten passes
-an example, which the run's budget enforces.
+per example, which the run's budget enforces.
 """
 
 from __future__ import annotations

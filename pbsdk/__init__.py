@@ -1,6 +1,6 @@
 """Few-shot text classifiers from any language model that shows token probabilities.
 
-Ten prompts, one forward pass each an example, and AdaBoost over the words they make likely
+Ten prompts, one forward pass per prompt and example, and AdaBoost over the words they make likely
 (PromptBoosting, ICML 2023); without weights, gradients or hidden states, and with a ledger that
 proves how many queries it took.
 """

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Literal, Self
 
 from pbsdk.distribution import LEAST, MASS_TOLERANCE, STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
-from pbsdk.errors import InputError
+from pbsdk.errors import BackendError, InputError
 
 __all__ = [
     "LEAST",
@@ -43,6 +43,7 @@ __all__ = [
     "Phase",
     "Tokens",
     "Vocabulary",
+    "answered_part",
     "digest",
 ]
 
@@ -94,7 +95,7 @@ class MaskedQuery:
     prompt: str
     """The template that it was rendered under."""
     phase: Phase = Phase.TRAIN
-    """What it is asked for, and so which purse pays."""
+    """What it is asked for, and so which scope is charged."""
 
     def __post_init__(self) -> None:
         masks = sum(part.kind == "mask" for part in self.parts)
@@ -114,6 +115,11 @@ class MaskedQuery:
     def content(self) -> str:
         """A digest of everything a model may see: the parts and their kinds."""
         return digest(*(piece for part in self.parts for piece in (part.kind, part.text)))
+
+
+def answered_part(error: BackendError) -> dict[int, MaskDistribution]:
+    """Return the answers that an error's batch did get, by their place in it."""
+    return {place: answer for place, answer in error.answered.items() if isinstance(answer, MaskDistribution)}
 
 
 class Vocabulary:

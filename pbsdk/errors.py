@@ -8,11 +8,11 @@
     │   ├── MissingExtra         the adapter's packages are not installed (also an ImportError)
     │   └── ModelUnusable        no such model, broken weights, no mask, no such device
     ├── BackendError             a query that was not answered
-    │   ├── BackendUnavailable   may pass; did not run
-    │   ├── BackendTimeout       may pass; may have run
+    │   ├── BackendUnavailable   retryable; did not run
+    │   ├── BackendTimeout       retryable; may have run
     │   ├── QueryRefused         final; did not run
     │   │   └── NotRecorded      a replay has no such answer
-    │   └── BadAnswer            may pass; ran
+    │   └── BadAnswer            retryable; ran
     ├── BudgetExceeded           the budget doesn't allow it; nothing was sent
     ├── LedgerError              the run folder can't be used
     │   ├── LedgerMismatch       written by another model or a newer pbsdk
@@ -20,20 +20,26 @@
     ├── RecordingError           a recording that can't be read or written
     └── ModelFileError           a saved classifier that can't be read
 
-A `BackendError` answers the three questions that a meter must ask: may the same query pass later
-(`may_pass`), may it have run and so have to be paid for (`may_have_run`), and how long to wait
+A `BackendError` answers the three questions that a meter must ask: may the same query succeed later
+(`retryable`), may it have run and so have to be paid for (`may_have_run`), and how long to wait
 (`retry_after`, seconds). `answered` holds the part of a batch that did succeed.
+
+A `BudgetExceeded` carries what it means, so that a command line or a page can name the cure in its own words.
+
+>>> refused = BudgetExceeded("12 passes are too many", limit="passes", allowed=10, asked=12, left=10, needed=12)
+>>> print(refused)
+12 passes are too many. Nothing of it was sent. To allow it: connect(..., budget=QueryBudget(passes=12)), or use fewer prompts
+>>> print(refused.with_cure("--budget 12"))
+12 passes are too many. Nothing of it was sent. To allow it: --budget 12, or use fewer prompts
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
-
-if TYPE_CHECKING:
-    from pbsdk.backend import MaskDistribution
+from collections.abc import Mapping, Sized
+from typing import ClassVar, Protocol
 
 __all__ = [
+    "Answer",
     "BackendError",
     "BackendTimeout",
     "BackendUnavailable",
@@ -84,38 +90,50 @@ class ModelUnusable(SetupError):
     """No such model, broken weights, no mask or head, or no such device."""
 
 
+class Answer(Protocol):
+    """What a model said of one query: the part of `pbsdk.backend.MaskDistribution` that an error needs to know."""
+
+    @property
+    def codes(self) -> Sized:
+        """A code for each token shown."""
+
+    @property
+    def read_tokens(self) -> int:
+        """How many tokens the model read."""
+
+
 class BackendError(PbsdkError):
     """A batch of queries that was not, or not wholly, answered."""
 
-    default_may_pass: ClassVar[bool] = False
+    default_retryable: ClassVar[bool] = False
     default_may_have_run: ClassVar[bool] = False
 
     def __init__(
         self,
         message: str,
         *,
-        may_pass: bool | None = None,
+        retryable: bool | None = None,
         may_have_run: bool | None = None,
         retry_after: float | None = None,
-        answered: Mapping[int, MaskDistribution] | None = None,
+        answered: Mapping[int, Answer] | None = None,
     ) -> None:
         super().__init__(message)
-        self.may_pass = self.default_may_pass if may_pass is None else may_pass
+        self.retryable = self.default_retryable if retryable is None else retryable
         self.may_have_run = self.default_may_have_run if may_have_run is None else may_have_run
         self.retry_after = retry_after
-        self.answered: Mapping[int, MaskDistribution] = answered or {}
+        self.answered: Mapping[int, Answer] = answered or {}
 
 
 class BackendUnavailable(BackendError):
     """The model could not be reached, is loading, or asks for patience."""
 
-    default_may_pass = True
+    default_retryable = True
 
 
 class BackendTimeout(BackendError):
     """Sent, and the outcome is unknown."""
 
-    default_may_pass = True
+    default_retryable = True
     default_may_have_run = True
 
 
@@ -130,12 +148,66 @@ class NotRecorded(QueryRefused):
 class BadAnswer(BackendError):
     """An answer came that can't be right, and is not used."""
 
-    default_may_pass = True
+    default_retryable = True
     default_may_have_run = True
 
 
 class BudgetExceeded(PbsdkError):
-    """The budget doesn't allow the queries; none of them was sent."""
+    """The budget doesn't allow the queries; none of them was sent.
+
+    Args:
+        problem: what is wrong, in words, without a cure.
+        limit: the field of `QueryBudget` that is exceeded: `passes`, `predict` (both per example), `total`,
+            `attempts`, `tokens` or `money`.
+        allowed: the limit's value.
+        asked: how much more was asked for; for a limit per example, by the example that asked for most.
+        left: how much of the limit was left.
+        needed: the smallest limit that would allow it.
+    """
+
+    def __init__(
+        self,
+        problem: str,
+        *,
+        limit: str = "",
+        allowed: float = 0,
+        asked: float = 0,
+        left: float = 0,
+        needed: int = 0,
+    ) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.limit = limit
+        self.allowed = allowed
+        self.asked = asked
+        self.left = left
+        self.needed = needed
+
+    @property
+    def per_example(self) -> bool:
+        """Whether the limit is one per example, and not over the whole run folder."""
+        return self.limit in {"passes", "predict"}
+
+    def __str__(self) -> str:
+        if not self.limit:
+            return self.problem
+        return self.with_cure(f"connect(..., budget=QueryBudget({self.limit}={self.needed}))")
+
+    def with_cure(self, cure: str) -> str:
+        """Return the message with a cure in the caller's own words."""
+        fewer = ", or use fewer prompts" if self.per_example else ""
+        return f"{self.problem}. Nothing of it was sent. To allow it: {cure}{fewer}"
+
+    def during(self, what: str) -> BudgetExceeded:
+        """Return the same refusal, preceded by what was being done."""
+        return BudgetExceeded(
+            f"{what}: {self.problem}",
+            limit=self.limit,
+            allowed=self.allowed,
+            asked=self.asked,
+            left=self.left,
+            needed=self.needed,
+        )
 
 
 class LedgerError(PbsdkError):

@@ -78,7 +78,7 @@ def milliseconds(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """Write answers a second."""
+    """Write answers per second."""
     return "-" if value is None else f"{value:,.0f}/s" if value >= 10 else f"{value:.2g}/s"
 
 

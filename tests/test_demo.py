@@ -34,7 +34,7 @@ def test_the_demo_is_accurate_and_within_its_budget(shown):
     assert result.accuracy >= 0.8
     assert result.accuracy > result.zero_shot_accuracy > result.majority_accuracy == 0.25
     assert result.passes_now == (64 + 64 + 160) * 10
-    assert result.audit.verdict.startswith("within budget: at most 10 of 10 passes an example (fit)")
+    assert result.audit.verdict.startswith("within budget: at most 10 of 10 passes per example (fit)")
     assert set(result.words) == {"account", "billing", "shipping", "technical"}
     assert verify_run(folder / "run").answers == result.passes_now
 

@@ -132,4 +132,4 @@ def test_the_quickstart_runs_on_the_embedded_model(tmp_path, fonts):
     assert accuracy >= 2 * most_frequent
     assert "the same classifier: True" in said
     assert "the loaded one predicts the same: True" in said
-    assert "within budget: at most 10 of 10 passes an example (fit)" in said
+    assert "within budget: at most 10 of 10 passes per example (fit)" in said

@@ -23,7 +23,7 @@ from typing import Annotated, Any
 
 from pydantic import SecretStr
 
-from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Tokens
+from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Tokens, answered_part
 from pbsdk.errors import (
     BackendError,
     BackendTimeout,
@@ -103,7 +103,7 @@ class _Desk:
                 batch = self.backend.fill(queries[start : start + size], tokens)
                 answers += [_narrowed(answer, tokens) for answer in batch]
         except BackendError as error:
-            late = {len(answers) + at: _narrowed(answer, tokens) for at, answer in error.answered.items()}
+            late = {len(answers) + at: _narrowed(answer, tokens) for at, answer in answered_part(error).items()}
             error.answered = {**dict(enumerate(answers)), **late}
             self.metrics.queries.inc(len(error.answered))
             self.metrics.failures.labels(type(error).__name__).inc()
@@ -233,7 +233,7 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
         try:
             answered = dict(enumerate(await desk.fill(queries, asked)))
         except BackendError as error:
-            answered, failure = dict(error.answered), _wire.Failure.of(error)
+            answered, failure = answered_part(error), _wire.Failure.of(error)
         words = {}
         if open_words is not None:
             shown = {int(token) for answer in answered.values() if answer.tokens is not None for token in answer.tokens}

@@ -16,6 +16,7 @@ from typing import Literal, Self
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from pbsdk.errors import InputError, LedgerCorrupted
+from pbsdk.ledger.budget import SCOPE_OF_PHASE
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.verifier import Verification, verify_run
 
@@ -63,8 +64,8 @@ class Certificate(BaseModel):
         )
         passes, most = {}, {}
         for scope, total, dearest in reader.select(
-            "SELECT scope, sum(n), max(n) FROM (SELECT scope, count(*) n FROM (SELECT"
-            " CASE WHEN phase IN ('train', 'validate', 'refine') THEN 'fit' ELSE phase END scope, example, prompt"
+            "SELECT scope, sum(n), max(n) FROM (SELECT scope, count(*) n FROM (SELECT"  # noqa: S608 - constants only
+            f" {SCOPE_OF_PHASE} scope, example, prompt"
             " FROM records WHERE state IN ('sent', 'failed') AND seq <= ? GROUP BY 1, 2, 3"
             " HAVING sum(state = 'sent') > sum(state = 'failed')) GROUP BY scope, example) GROUP BY scope",
             records,

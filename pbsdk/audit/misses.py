@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from pbsdk.formatting import number
-from pbsdk.ledger.codec import unpack_tokens
+from pbsdk.ledger.codec import set_key, split_parts, unpack_tokens
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["Miss", "MissReport", "why_miss"]
@@ -119,7 +119,7 @@ def _walk(reader: LedgerReader) -> Iterator[tuple[str, _Key, bool]]:
         if state == "done":
             yield session, keys[query]._replace(seq=seq), True
         else:
-            content, _, tokens = note.partition(" ")
+            content, tokens = split_parts(note)
             again = query in keys
             keys[query] = _Key(seq, content, tokens, example, prompt)
             if not again:
@@ -224,5 +224,5 @@ def _bare(prompt: str) -> str:
 
 
 def _token_set(reader: LedgerReader, name: str) -> set[int]:
-    rows = list(reader.select("SELECT value FROM Cache WHERE key = ? AND raw = 1", f"tokens:{name}"))
+    rows = list(reader.select("SELECT value FROM Cache WHERE key = ? AND raw = 1", set_key(name)))
     return set(unpack_tokens(rows[0][0]).tolist()) if rows else set()

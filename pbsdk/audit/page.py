@@ -171,7 +171,7 @@ def _outcomes(report: AuditReport) -> tuple[str, str]:
 def _distributions(report: AuditReport) -> list[tuple[str, str]]:
     found = []
     for scope, counts, limit in passes_spread(report):
-        title = f"Passes an example ({scope})"
+        title = f"Passes per example ({scope})"
         note = "" if limit is None else f"; the dashed line is the limit of {limit}"
         drawn = columns(
             f"spread-{scope}",

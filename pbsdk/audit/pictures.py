@@ -78,4 +78,4 @@ def _draw_spread(ax: Axes, scope: str, counts: Mapping[int, int], limit: int | N
     for axis in (ax.xaxis, ax.yaxis):
         whole_numbers(axis)
     bare(ax)
-    title(ax, f"Passes an example ({scope})")
+    title(ax, f"Passes per example ({scope})")

@@ -115,7 +115,7 @@ class PromptReport(_Part):
 
 
 class ScopeReport(_Part):
-    """One purse: what an example may have, and what the dearest one has used."""
+    """One scope: what an example may have, and what the dearest one has used."""
 
     scope: str
     examples: int
@@ -326,10 +326,10 @@ def _iso(moment: int) -> str:
 
 
 def _scopes(counter: Counter, budget: QueryBudget) -> list[ScopeReport]:
-    purses = counter.purses(strict=budget.strict)
+    spreads = counter.scopes(strict=budget.strict)
     reports = []
     for scope in (FIT, PREDICT):
-        spread, limit = purses.get(scope, {}), budget.limit(scope)
+        spread, limit = spreads.get(scope, {}), budget.limit(scope)
         most = max(spread, default=0)
         reports.append(
             ScopeReport(
@@ -362,7 +362,7 @@ def _totals(reader: LedgerReader, budget: QueryBudget) -> list[LimitReport]:
 
 def _verdict(scopes: list[ScopeReport], totals: list[LimitReport]) -> tuple[bool, str]:
     lines: list[tuple[str, float, float | None]] = [
-        *((f"passes an example ({s.scope})", s.most, s.limit) for s in scopes),
+        *((f"passes per example ({s.scope})", s.most, s.limit) for s in scopes),
         *((f"{t.name} in all", t.used, t.limit) for t in totals),
     ]
     limited = [(name, used, limit) for name, used, limit in lines if limit is not None]

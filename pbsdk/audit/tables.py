@@ -27,8 +27,8 @@ PHASE_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("examples", "examples", number),
     ("prompts", "prompts", number),
     ("passes", "passes", number),
-    ("passes an example, most", "passes_an_example", number),
-    ("passes an example, limit", "limit", limit),
+    ("passes per example, most", "passes_an_example", number),
+    ("passes per example, limit", "limit", limit),
     ("examples with so many passes", "distribution", spread),
     ("hits (recalled, free)", "hits", number),
     ("attempts (sends)", "attempts", number),
@@ -41,7 +41,7 @@ PHASE_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency, 90th percentile", "latency.p90", milliseconds),
     ("latency, 99th percentile", "latency.p99", milliseconds),
     ("time at the model", "seconds", duration),
-    ("answers a second", "throughput", rate),
+    ("answers per second", "throughput", rate),
     ("money", "money", number),
 )
 
@@ -62,7 +62,7 @@ _PROMPT_COLUMNS = (
 
 def used_of_limits(report: AuditReport) -> list[tuple[str, float, float]]:
     """Return the name of each limit that is set, what is used of it, and the limit."""
-    amounts = [(f"passes an example ({scope.scope})", float(scope.most), scope.limit) for scope in report.scopes]
+    amounts = [(f"passes per example ({scope.scope})", float(scope.most), scope.limit) for scope in report.scopes]
     amounts += [(f"{total.name} in all", total.used, total.limit) for total in report.totals]  # type: ignore[misc] # floats beside ints
     return [(name, used, limit) for name, used, limit in amounts if limit is not None]
 
@@ -110,7 +110,7 @@ def _cell(thing: Any, at: str, path: str, write: Any) -> Cell:
 def _limits(report: AuditReport) -> Table:
     rows = [
         [
-            Cell(f"passes an example ({scope.scope})"),
+            Cell(f"passes per example ({scope.scope})"),
             _cell(scope, f"scopes.{at}", "most", number),
             _cell(scope, f"scopes.{at}", "limit", limit),
             _cell(scope, f"scopes.{at}", "left", number),

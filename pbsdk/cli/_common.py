@@ -1,6 +1,6 @@
 """What several commands share: options, printing as text or JSON, and plain words for trouble.
 
-The library's errors name the cure as Python says it (`text=`, `budget=QueryBudget(...)`), and its
+The library's errors name the cure as Python says it (`text=`, `QueryBudget(passes=...)`), and its
 warnings come with a place in the source. `plainly` says both as the command line does.
 """
 
@@ -92,7 +92,6 @@ _CURES = (
     (re.compile(r"\bwith split="), "with --split"),
     (re.compile(r"""with missing="drop\""""), "(fit does with --missing drop)"),
     (re.compile(r"""markers="escape\""""), "--markers escape"),
-    (re.compile(r"connect\(\.\.\., budget=QueryBudget\((?:passes|predict)=(\d+)\)\)"), r"--budget \1"),
     (re.compile(r"label_words=\{.*\}"), "--label-words LABEL=WORD,..."),
 )
 
@@ -140,7 +139,11 @@ def plainly() -> Iterator[None]:
         warnings.showwarning = _one_line
         try:
             yield
-        except (InputError, BudgetExceeded) as error:
+        except BudgetExceeded as error:
+            if not error.per_example:
+                raise
+            raise BudgetExceeded(error.with_cure(f"--budget {error.needed}")) from error
+        except InputError as error:
             said = str(error)
             for python, option in _CURES:
                 said = python.sub(option, said)

@@ -10,7 +10,7 @@ import typer
 
 from pbsdk.cli import _completion
 from pbsdk.cli._common import AsJson, Options, Progress, plainly, read_options, show
-from pbsdk.errors import BudgetExceeded, InputError, MissingExtra, UnknownBackend
+from pbsdk.errors import InputError, MissingExtra, UnknownBackend
 from pbsdk.reproduce.figures import ROWS
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def reproduce(
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes an example if left out.",
+            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes per example if left out.",
             show_default=False,
             autocompletion=_completion.methods,
         ),
@@ -120,8 +120,7 @@ def reproduce(
                 show(work.plan, work.plan.to_dict(), as_json=as_json)
                 return
             typer.echo(f"{work.plan}\n", err=True)
-            if not work.plan.allowed:
-                raise BudgetExceeded(work.plan.verdict)
+            work.plan.check()
             cells = []
             for cell in work.cells():
                 said = f"{cell.dataset} {cell.seed} {cell.prompts}: {cell.method} {cell.measure} {cell.score:.1%}"

@@ -2,15 +2,15 @@
 
 The unit is one forward pass: one example under one prompt. Asking for the same pass again (a retry,
 or the same prompt for other tokens) is another *attempt*, not another pass, unless the budget is
-`strict`. Training, validation and refinement share one purse for each example; prediction has its
-own. Generating prompts and probing a model have no limit an example, and count
-in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
+`strict`. Each example has a limit per *scope*: training, validation and refinement share the scope
+`fit`, and prediction has its own. Generating prompts and probing a model have no limit per example, and
+count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
 A budget holds limits only. What was spent stands in the ledger, which asks `check` inside the
 transaction that reserves, so that two processes can't both take the last pass.
 
 >>> print(QueryBudget.of(10).describe())
-at most 10 passes an example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again costs no other
+at most 10 passes per example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again costs no other
 """
 
 from __future__ import annotations
@@ -23,18 +23,21 @@ from typing import Self
 from pbsdk.backend import Phase
 from pbsdk.errors import BudgetExceeded, InputError
 
-__all__ = ["FIT", "PREDICT", "Need", "QueryBudget", "Totals", "scope_of"]
+__all__ = ["FIT", "PREDICT", "SCOPE_OF_PHASE", "Need", "QueryBudget", "Totals", "scope_of"]
 
 FIT = "fit"
 PREDICT = "predict"
 
 _FIT_PHASES = (Phase.TRAIN, Phase.VALIDATE, Phase.REFINE)
+_QUOTED = ", ".join(f"'{phase}'" for phase in _FIT_PHASES)
+SCOPE_OF_PHASE = f"CASE WHEN phase IN ({_QUOTED}) THEN '{FIT}' ELSE phase END"
+"""`scope_of` as SQL says it, over a column `phase`."""
 _WHERE = {FIT: "over training, validation and refinement", PREDICT: "for prediction"}
 _FIELD = {FIT: "passes", PREDICT: "predict"}
 
 
 def scope_of(phase: str) -> str:
-    """Return which purse pays for a phase.
+    """Return which scope a phase is charged to.
 
     >>> scope_of("validate"), scope_of("predict"), scope_of("probe")
     ('fit', 'predict', 'probe')
@@ -44,7 +47,7 @@ def scope_of(phase: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one example has used of its purse, and what is asked on top."""
+    """What one example has used of its scope's limit, and what is asked on top."""
 
     scope: str
     example: str
@@ -110,7 +113,7 @@ class QueryBudget:
 
     @classmethod
     def of(cls, budget: QueryBudget | int | None) -> QueryBudget:
-        """Read the short forms: a number is passes an example, None is no limit.
+        """Read the short forms: a number is passes per example, None is no limit.
 
         >>> QueryBudget.of(3) == QueryBudget(passes=3, predict=3)
         True
@@ -118,7 +121,7 @@ class QueryBudget:
         if isinstance(budget, QueryBudget):
             return budget
         if budget is not None and not isinstance(budget, int):
-            raise InputError(f"a budget is a number of passes an example, a QueryBudget, or None; not {budget!r}")
+            raise InputError(f"a budget is a number of passes per example, a QueryBudget, or None; not {budget!r}")
         return cls(passes=budget, predict=budget)
 
     @property
@@ -152,7 +155,7 @@ class QueryBudget:
         def each(limit: int | None) -> str:
             return "any number" if limit is None else str(limit)
 
-        limits = [f"{many(self.passes)} passes an example {_WHERE[FIT]}, and {each(self.predict)} {_WHERE[PREDICT]}"]
+        limits = [f"{many(self.passes)} passes per example {_WHERE[FIT]}, and {each(self.predict)} {_WHERE[PREDICT]}"]
         limits += [
             f"{amount} {unit} in all"
             for amount, unit in (
@@ -167,38 +170,58 @@ class QueryBudget:
         return f"{'; '.join(limits)}; a pass is one example under one prompt, and {again}"
 
     def check(self, needs: Sequence[Need], before: Totals, after: Totals) -> None:
-        """Raise `BudgetExceeded` if going from `before` to `after` passes a limit.
+        """Raise `BudgetExceeded` if going from `before` to `after` exceeds a limit.
 
-        `needs` are the examples whose purse would pay; those that add nothing may be left out.
+        `needs` are the examples that would be charged; those that add nothing may be left out.
         """
         for scope in (FIT, PREDICT):
-            limit = self.limit(scope)
-            here = [need for need in needs if need.scope == scope and need.added > 0]
-            over = [need for need in here if limit is not None and need.used + need.added > limit]
-            if over and limit is not None:
-                worst = max(over, key=lambda need: need.used + need.added)
-                raise BudgetExceeded(
-                    f"{len(over)} of {len(here)} examples would pass the budget of {limit} passes an example "
-                    f"{_WHERE[scope]}: {worst.added} more asked for one where {max(0, limit - worst.used)} are left. "
-                    f"{_cure(_FIELD[scope], worst.used + worst.added)}, or use fewer prompts"
-                )
-        passes = self.counted(after)
-        for name, limit, used, then in (
-            ("total", self.total, self.counted(before), passes),
-            ("attempts", self.attempts, before.sends, after.sends),
-            ("tokens", self.tokens, before.tokens, after.tokens),
-        ):
-            if limit is not None and then > used and then > limit:
-                unit = "passes" if name == "total" else name
-                raise BudgetExceeded(
-                    f"the budget of {limit} {unit} in all doesn't allow it: {then - used} more asked, "
-                    f"{max(0, limit - used)} left. {_cure(name, then)}"
-                )
-        spent, then_spent = self.cost(before), self.cost(after)
-        if self.money is not None and then_spent > spent and then_spent > self.money * (1 + 1e-9):
+            self._check_scope(scope, [need for need in needs if need.scope == scope and need.added > 0])
+        self._check_total("total", "passes", self.counted(before), self.counted(after))
+        self._check_total("attempts", "attempts", before.sends, after.sends)
+        self._check_total("tokens", "tokens", before.tokens, after.tokens)
+        self._check_money(self.cost(before), self.cost(after))
+
+    def _check_scope(self, scope: str, needs: Sequence[Need]) -> None:
+        allowed = self.limit(scope)
+        if allowed is None:
+            return
+        over = [need for need in needs if need.used + need.added > allowed]
+        if over:
+            worst = max(over, key=lambda need: need.used + need.added)
+            left = max(0, allowed - worst.used)
             raise BudgetExceeded(
-                f"the budget of {self.money:g} of money doesn't allow it: about {then_spent - spent:.6g} more asked, "
-                f"{max(0.0, self.money - spent):.6g} left. {_cure('money', math.ceil(then_spent))}"
+                f"{len(over)} of {len(needs)} examples would exceed the budget of {allowed} passes per example "
+                f"{_WHERE[scope]}: {worst.added} more asked for one where {left} are left",
+                limit=_FIELD[scope],
+                allowed=allowed,
+                asked=worst.added,
+                left=left,
+                needed=worst.used + worst.added,
+            )
+
+    def _check_total(self, name: str, unit: str, used: int, then: int) -> None:
+        allowed: int | None = getattr(self, name)
+        if allowed is not None and then > used and then > allowed:
+            asked, left = then - used, max(0, allowed - used)
+            raise BudgetExceeded(
+                f"the budget of {allowed} {unit} in all doesn't allow it: {asked} more asked, {left} left",
+                limit=name,
+                allowed=allowed,
+                asked=asked,
+                left=left,
+                needed=then,
+            )
+
+    def _check_money(self, spent: float, then: float) -> None:
+        if self.money is not None and then > spent and then > self.money * (1 + 1e-9):
+            asked, left = then - spent, max(0.0, self.money - spent)
+            raise BudgetExceeded(
+                f"the budget of {self.money:g} of money doesn't allow it: about {asked:.6g} more asked, {left:.6g} left",
+                limit="money",
+                allowed=self.money,
+                asked=asked,
+                left=left,
+                needed=math.ceil(then),
             )
 
     def to_dict(self) -> dict[str, int | float | bool | None]:
@@ -210,7 +233,3 @@ class QueryBudget:
         """Read what `to_dict` wrote; names that this version doesn't know are left out."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})  # type: ignore[arg-type]  # checked in __post_init__
-
-
-def _cure(name: str, value: int) -> str:
-    return f"Nothing of it was sent. To allow it: connect(..., budget=QueryBudget({name}={value}))"

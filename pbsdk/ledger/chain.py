@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["FIELDS", "FORMAT", "GENESIS", "SCHEMA", "Event", "append", "link"]
+__all__ = ["FIELDS", "FORMAT", "GENESIS", "SCHEMA", "Event", "Record", "append", "link"]
 
 FORMAT = 1
 """The version of the run folder's format."""
@@ -34,10 +34,30 @@ FORMAT = 1
 GENESIS = "0" * 64
 """What stands for the hash before the first record."""
 
-FIELDS = (
-    "seq", "time", "session", "query", "state", "phase", "example", "prompt",
-    "attempt", "latency", "read", "cut", "mass", "answer", "note",
-)  # fmt: skip
+
+class Record(NamedTuple):
+    """One row as it stands in the table."""
+
+    seq: int
+    time: int
+    session: str
+    query: str
+    state: str
+    phase: str
+    example: str
+    prompt: str
+    attempt: int
+    latency: int
+    read: int
+    cut: int
+    mass: int
+    answer: str
+    note: str
+    chain: str
+
+
+FIELDS = Record._fields[:-1]
+"""What is hashed of a row, in order: all but the hash."""
 
 SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -91,7 +111,7 @@ class Event(NamedTuple):
 
     def row(self, seq: int, moment: int) -> tuple[int | str, ...]:
         """Return the fields in the order of `FIELDS`."""
-        return (seq, moment, self.session, self.query, self.state, *self[3:])
+        return (seq, moment, self.session, self.query, self.state, *self[3:])  # after these three the order is the same
 
     def canonical(self, seq: int, moment: int) -> str:
         """Return the row as it is hashed."""

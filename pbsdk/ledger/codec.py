@@ -32,16 +32,38 @@ import numpy as np
 from pbsdk.backend import MaskDistribution, Tokens, digest
 from pbsdk.errors import LedgerCorrupted
 
-__all__ = ["WHOLE", "decode", "encode", "pack_tokens", "query_key", "set_digest", "unpack_tokens"]
+__all__ = [
+    "SET_PREFIX",
+    "TOKEN_BYTES",
+    "WHOLE",
+    "answer_digest",
+    "decode",
+    "encode",
+    "encoded_size",
+    "join_parts",
+    "pack_tokens",
+    "query_key",
+    "set_digest",
+    "set_key",
+    "set_named_in",
+    "split_parts",
+    "unpack_tokens",
+]
 
 KEY_VERSION = 1
 WHOLE = "whole"
+"""What stands for the name of a token set when all tokens are asked for."""
+SET_PREFIX = "tokens:"
+"""How the key of a token set begins; the set's digest follows."""
+TOKEN_BYTES = 8
+"""Bytes of a token's number in a stored set."""
 
 _HEADER = struct.Struct("<2sBBHHIII16s")  # magic, version, kind, rest, 0, read, cut, count, set
 _MAGIC = b"pb"
 _VERSION = 1
 _KIND_WHOLE, _KIND_CHOSEN, _KIND_TOP, _KIND_TOP_OF_SET = range(4)
 _NO_SET = bytes(16)
+_SET_IN_HEADER = slice(_HEADER.size - len(_NO_SET), _HEADER.size)
 
 
 def pack_tokens(tokens: Tokens) -> bytes:
@@ -57,6 +79,41 @@ def unpack_tokens(data: bytes) -> Tokens:
 def set_digest(tokens: Tokens | None) -> str:
     """Return the name of a token set."""
     return WHOLE if tokens is None else digest("tokens", pack_tokens(tokens))
+
+
+def set_key(name: str) -> str:
+    """Return the key that a token set lies under.
+
+    >>> set_key("ab12")
+    'tokens:ab12'
+    """
+    return SET_PREFIX + name
+
+
+def set_named_in(data: bytes) -> str | None:
+    """Return the name of the token set that an answer's header refers to, if it does."""
+    name = data[_SET_IN_HEADER]
+    return name.hex() if name.strip(b"\0") else None
+
+
+def answer_digest(data: bytes) -> str:
+    """Return the digest of an answer's bytes, by which records name it."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def join_parts(content: str, tokens: str) -> str:
+    """Return a key's parts as a record's note keeps them: they let anyone derive the key, and compare it.
+
+    >>> split_parts(join_parts("c0ffee", WHOLE))
+    ('c0ffee', 'whole')
+    """
+    return f"{content} {tokens}"
+
+
+def split_parts(note: str) -> tuple[str, str]:
+    """Read what `join_parts` wrote: the query's content, and the token set's name."""
+    content, _, tokens = note.partition(" ")
+    return content, tokens
 
 
 def query_key(model: str, content: str, tokens: str) -> str:
@@ -82,6 +139,22 @@ def encode(answer: MaskDistribution, asked: Tokens | None) -> bytes:
     return _HEADER.pack(*head) + front + codes
 
 
+def encoded_size(codes: int, *, listed: bool = False, of_set: int | None = None) -> int:
+    """Return how many bytes an answer of so many codes takes.
+
+    Its tokens may be `listed` in it, or marked in a named set of `of_set` tokens.
+
+    >>> encoded_size(50_265), encoded_size(800), encoded_size(20, listed=True), encoded_size(20, of_set=800)
+    (100566, 1636, 236, 176)
+    """
+    front = TOKEN_BYTES * codes if listed else 0 if of_set is None else _bitmap_size(of_set)
+    return _HEADER.size + front + 2 * codes
+
+
+def _bitmap_size(tokens: int) -> int:
+    return (tokens + 7) // 8
+
+
 def decode(data: bytes, find_set: Callable[[str], Tokens | None]) -> MaskDistribution:
     """Read what `encode` wrote; `find_set` gives the token set of a name."""
     if len(data) < _HEADER.size:
@@ -92,14 +165,14 @@ def decode(data: bytes, find_set: Callable[[str], Tokens | None]) -> MaskDistrib
     tokens: Tokens | None = None
     at = _HEADER.size
     if kind == _KIND_TOP:
-        tokens = unpack_tokens(data[at : at + 8 * count])
-        at += 8 * count
+        tokens = unpack_tokens(data[at : at + TOKEN_BYTES * count])
+        at += TOKEN_BYTES * count
     elif kind in {_KIND_CHOSEN, _KIND_TOP_OF_SET}:
         tokens = find_set(name.hex())
         if tokens is None:
             raise LedgerCorrupted(f"an answer's token set {name.hex()} is missing")
         if kind == _KIND_TOP_OF_SET:
-            size = (len(tokens) + 7) // 8
+            size = _bitmap_size(len(tokens))
             shown = np.unpackbits(np.frombuffer(data[at : at + size], dtype=np.uint8), count=len(tokens))
             tokens, at = tokens[shown.astype(bool)], at + size
     if len(data) - at != 2 * count or (tokens is not None and len(tokens) != count):

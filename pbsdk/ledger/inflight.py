@@ -11,7 +11,6 @@ total, an unknown outcome changes nothing at all, and a failure gives the pass b
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from pbsdk.backend import MaskDistribution, MaskedQuery, digest
 from pbsdk.errors import LedgerError
 from pbsdk.ledger.budget import Need, QueryBudget, Totals, scope_of
 from pbsdk.ledger.chain import Event, append
-from pbsdk.ledger.codec import WHOLE
+from pbsdk.ledger.codec import WHOLE, answer_digest, join_parts
 
 __all__ = [
     "Ask",
@@ -36,6 +35,7 @@ __all__ = [
     "owners",
     "reserve",
     "settle",
+    "totals",
 ]
 
 
@@ -68,8 +68,13 @@ class Ask:
 
     @property
     def scope(self) -> str:
-        """Which purse pays."""
+        """Which scope is charged."""
         return scope_of(self.query.phase)
+
+    @property
+    def key_parts(self) -> str:
+        """What the key is made of, beside the model."""
+        return join_parts(self.query.content, self.token_set)
 
     def event(self, session: str, state: str, **more: Any) -> Event:
         """Return an event of this query."""
@@ -113,6 +118,11 @@ def _in_flight(con: sqlite3.Connection, key: str) -> tuple[str, int] | None:
     return row
 
 
+def totals(con: sqlite3.Connection) -> Totals:
+    """Return what is spent or reserved over everything."""
+    return Totals(*con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone())
+
+
 def reserve(
     con: sqlite3.Connection,
     owner: Owner,
@@ -142,10 +152,9 @@ def reserve(
             needs.append(Need(scope, example, sum(tries for _, tries, _ in rows), len(prompts)))
         else:
             needs.append(Need(scope, example, len(paid), new))
-    passes, sends, failed, tokens = con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone()
-    estimate = sum(ask.tokens for ask in asks)
-    then = Totals(passes + fresh, sends + len(asks), failed, tokens + estimate)
-    budget.check(needs, Totals(passes, sends, failed, tokens), then)
+    now, estimate = totals(con), sum(ask.tokens for ask in asks)
+    then = Totals(now.passes + fresh, now.sends + len(asks), now.failed, now.tokens + estimate)
+    budget.check(needs, now, then)
     con.executemany(
         "INSERT INTO passes VALUES (?, ?, ?, 1, 0, 0) ON CONFLICT DO UPDATE SET held = held + 1",
         [(ask.scope, ask.example, ask.prompt) for ask in asks],
@@ -162,15 +171,7 @@ def reserve(
     con.execute(
         "UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), estimate)
     )
-    # The parts of the key: they let anyone derive it, and `why-miss` compare it.
-    notes = [f"{ask.query.content} {ask.token_set}" for ask in asks]
-    append(
-        con,
-        [
-            ask.event(owner.session, "reserved", read=ask.tokens, note=note)
-            for ask, note in zip(asks, notes, strict=True)
-        ],
-    )
+    append(con, [ask.event(owner.session, "reserved", read=ask.tokens, note=ask.key_parts) for ask in asks])
 
 
 def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
@@ -220,7 +221,7 @@ def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result]) -> 
                 read=read,
                 cut=result.answer.cut_tokens,
                 mass=result.mass,
-                answer=hashlib.sha256(result.data).hexdigest(),
+                answer=answer_digest(result.data),
             )
         )
     con.execute("UPDATE totals SET tokens = tokens + ?", (settled,))

@@ -1,8 +1,8 @@
 """Reading a run folder without touching it.
 
 A `LedgerReader` opens the SQLite file read-only, so it works beside a run that is still going on,
-and needs no model. All it shows is of one moment, that at which it was opened. `counting.py` adds
-up what it reads, and `verifying.py` says whether the record holds.
+and needs no model. All it shows is of one moment, that at which it was opened. `sums.py` adds
+up what it reads, and `verifier.py` says whether the record holds.
 """
 
 from __future__ import annotations

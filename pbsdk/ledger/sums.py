@@ -92,8 +92,8 @@ class Counter:
             " WHERE n > 0 GROUP BY phase, n"
         )
 
-    def purses(self, *, strict: bool) -> dict[str, Spread]:
-        """Return for each purse how many examples have used how much of it, in the budget's unit."""
+    def scopes(self, *, strict: bool) -> dict[str, Spread]:
+        """Return for each scope how many examples have used how much of it, in the budget's unit."""
         unit = "held + sent" if strict else "(held + sent - failed > 0)"
         return self._spread(
             "SELECT scope, n, count(*) FROM"  # noqa: S608 - two constants

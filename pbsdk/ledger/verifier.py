@@ -11,7 +11,6 @@ elsewhere does: see `certificate.py`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from dataclasses import asdict, dataclass
@@ -19,8 +18,18 @@ from typing import Any
 
 from pbsdk.backend import digest
 from pbsdk.errors import LedgerCorrupted
-from pbsdk.ledger.chain import FIELDS, GENESIS, link
-from pbsdk.ledger.codec import query_key, set_digest, unpack_tokens
+from pbsdk.ledger.budget import SCOPE_OF_PHASE
+from pbsdk.ledger.chain import FIELDS, GENESIS, Record, link
+from pbsdk.ledger.codec import (
+    SET_PREFIX,
+    TOKEN_BYTES,
+    answer_digest,
+    query_key,
+    set_digest,
+    set_named_in,
+    split_parts,
+    unpack_tokens,
+)
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["Verification", "verify_run"]
@@ -34,9 +43,6 @@ _AFTER = {
     "unknown": {"sent"},
 }
 """Which state a query must be in for a record of another; a query that is not in flight has none."""
-
-_SET_IN_HEADER = slice(20, 36)
-"""Where an answer names its token set."""
 
 
 @dataclass(frozen=True)
@@ -72,9 +78,9 @@ class _Verifier:
         self._model = reader.model().digest
         self._in_flight: dict[str, str] = {}
         self._sets = {
-            name.removeprefix("tokens:")
+            name.removeprefix(SET_PREFIX)
             for (name,) in reader.select("SELECT key FROM Cache WHERE raw = 1 AND typeof(key) = 'text'")
-            if name.startswith("tokens:")
+            if name.startswith(SET_PREFIX)
         }
 
     def run(self) -> Verification:
@@ -95,24 +101,25 @@ class _Verifier:
             "SELECT r.*, c.raw, c.mode, c.filename, c.value FROM records r"
             " LEFT JOIN Cache c ON r.state = 'done' AND c.key = r.query ORDER BY r.seq"
         )
-        size = len(FIELDS)
+        size = len(Record._fields)
         for row in rows:
-            seq = row[0]
+            record = Record._make(row[:size])
+            seq = record.seq
             if seq != last + 1:
                 raise self._broken(f"record {last + 1} is missing: record {seq} follows {last}")
-            chain = link(chain, row[:size])
-            if chain != row[size]:
+            chain = link(chain, record[: len(FIELDS)])
+            if chain != record.chain:
                 raise self._broken(f"record {seq} was changed, or one before it: it doesn't fit its hash")
-            self._state(seq, row)
-            if row[4] == "done":
-                self._answer(seq, row[13], row[size + 1 :])
+            self._state(record)
+            if record.state == "done":
+                self._answer(record, row[size:])
             last = seq
         if (last, chain) != self._reader.head():
             raise self._broken(f"record {last + 1} is missing: the record was cut off after {last}")
 
-    def _state(self, seq: int, row: tuple[Any, ...]) -> None:
+    def _state(self, record: Record) -> None:
         """Check that a query can come into this state, and that its key is what its parts give."""
-        query, state, note = row[3], row[4], row[14]
+        seq, query, state, note = record.seq, record.query, record.state, record.note
         if state == "opened":
             if json.loads(note)["model"] != self._reader.meta()["model"]:
                 raise self._broken(f"record {seq}: the folder names another model than the one that was asked")
@@ -125,19 +132,21 @@ class _Verifier:
         if state in {"reserved", "sent"}:
             self._in_flight[query] = state
         if state == "reserved":
-            content, _, tokens = note.partition(" ")
+            content, tokens = split_parts(note)
             if query_key(self._model, content, tokens) != query:
                 raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
 
-    def _answer(self, seq: int, expected: str, stored: tuple[Any, ...]) -> None:
+    def _answer(self, record: Record, stored: tuple[Any, ...]) -> None:
+        """Check the answer's bytes, and that its token set is there."""
+        seq = record.seq
         raw, mode, filename, value = stored
         if (raw, mode, filename) != (1, 1, None) or type(value) is not bytes:
             raise self._broken(f"record {seq}: its answer is missing or was not written by pbsdk")
-        if hashlib.sha256(value).hexdigest() != expected:
+        if answer_digest(value) != record.answer:
             raise self._broken(f"record {seq}: its answer was changed: it doesn't fit its digest")
-        name = value[_SET_IN_HEADER]
-        if name.strip(b"\0") and name.hex() not in self._sets:
-            raise self._broken(f"record {seq}: the token set {name.hex()} of its answer is missing")
+        name = set_named_in(value)
+        if name is not None and name not in self._sets:
+            raise self._broken(f"record {seq}: the token set {name} of its answer is missing")
 
     def _answers(self) -> None:
         """Check that answers, their index and the records name each other, and hits what was stored."""
@@ -154,8 +163,8 @@ class _Verifier:
         for key, raw, value in self._reader.select(
             "SELECT c.key, c.raw, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
         ):
-            name = key.removeprefix("tokens:") if type(key) is str else ""
-            if raw != 1 or type(value) is not bytes or not len(value) or len(value) % 8:
+            name = key.removeprefix(SET_PREFIX) if type(key) is str else ""
+            if raw != 1 or type(value) is not bytes or not len(value) or len(value) % TOKEN_BYTES:
                 raise self._broken("it holds an answer that no record knows")
             if set_digest(unpack_tokens(value)) != name:
                 raise self._broken(f"the token set {name} was changed, or no record knows it")
@@ -174,9 +183,8 @@ class _Verifier:
 
     def _counters(self) -> None:
         """Count by the records what the budget counts by its counters."""
-        scope = "CASE WHEN phase IN ('train', 'validate', 'refine') THEN 'fit' ELSE phase END"
         counted = (
-            f"SELECT {scope} scope, example, prompt,"  # noqa: S608 - constants only
+            f"SELECT {SCOPE_OF_PHASE} scope, example, prompt,"  # noqa: S608 - constants only
             " sum(state = 'reserved') - sum(state IN ('sent', 'released')) held, sum(state = 'sent') sent,"
             " sum(state = 'failed') failed FROM records WHERE state IN ('reserved', 'sent', 'released', 'failed')"
             " GROUP BY 1, 2, 3"

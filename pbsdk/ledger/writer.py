@@ -1,11 +1,7 @@
 """The ledger: a run folder that holds every answer and the record of how it was got.
 
-One SQLite file holds both: diskcache's table with the answers, and ours with the records and the
-counters. What belongs together is written in one transaction, so a crash can't separate a
+What belongs together is written in one transaction (see `folder.py`), so a crash can't separate a
 record from its answer, and a budget is checked in the transaction that spends it.
-
-diskcache evicts and pickles by default. Here it does neither: keys are strings, values are bytes,
-all of them lie inside the SQLite file, and a row of any other kind is refused unread.
 
 A *stream* is one call that wants many queries answered. It reserves them all, then claims, asks and
 finishes a batch at a time. A claim takes over what another stream has only reserved, and leaves
@@ -15,75 +11,31 @@ wait for one that isn't at work. A stream that ends, however it ends, leaves not
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import os
 import sqlite3
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import diskcache
 import numpy as np
 
 from pbsdk.backend import MaskDistribution, ModelIdentity, Tokens
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, LedgerError
 from pbsdk.ledger import inflight as accounts
 from pbsdk.ledger.budget import QueryBudget
-from pbsdk.ledger.chain import FORMAT, SCHEMA, Event, append
-from pbsdk.ledger.codec import decode, pack_tokens, set_digest, unpack_tokens
+from pbsdk.ledger.chain import Event, append
+from pbsdk.ledger.codec import TOKEN_BYTES, answer_digest, decode, pack_tokens, set_digest, set_key, unpack_tokens
+from pbsdk.ledger.folder import RunFolder
 from pbsdk.ledger.inflight import Ask, Claim, Owner, Result
 from pbsdk.ledger.liveness import Session, folder_lock
-from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
+from pbsdk.ledger.reader import LedgerReader, ledger_error
 from pbsdk.ledger.verifier import Verification, verify_run
 from pbsdk.version import __version__
 
 __all__ = ["QueryLedger", "verify_run"]
-
-_SETTINGS = {
-    "eviction_policy": "none",
-    "cull_limit": 0,
-    "size_limit": 2**62,
-    "statistics": 0,
-    "tag_index": 0,
-    "disk_min_file_size": 2**62,
-    "sqlite_auto_vacuum": 0,
-    "sqlite_journal_mode": "wal",
-    "sqlite_mmap_size": 0,
-    "sqlite_synchronous": 1,
-    "sqlite_wal_autocheckpoint": 4096,
-}
-_PATIENCE = 60
-"""Seconds to wait for another process's transaction."""
-
-
-class _BytesOnly(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
-    """String keys and bytes values, inside the database; nothing else is written or read."""
-
-    def put(self, key: object) -> tuple[str, bool]:
-        if type(key) is not str:
-            raise LedgerError(f"a ledger's keys are strings, not {type(key).__name__}")
-        return key, True
-
-    def get(self, key: object, raw: object) -> str:
-        if raw != 1 or type(key) is not str:
-            raise LedgerCorrupted("the run folder holds a key that pbsdk never wrote; it was not read")
-        return key
-
-    def store(self, value: object, read: bool, key: object = None) -> tuple[int, int, None, memoryview]:  # noqa: ARG002 - diskcache's
-        if type(value) is not bytes or read:
-            raise LedgerError(f"a ledger's values are bytes, not {type(value).__name__}")
-        return 0, diskcache.core.MODE_RAW, None, memoryview(value)
-
-    def fetch(self, mode: object, filename: object, value: object, read: object) -> bytes:
-        if mode != diskcache.core.MODE_RAW or filename is not None or type(value) is not bytes or read:
-            raise LedgerCorrupted("the run folder holds a value that pbsdk never wrote; it was not read")
-        return value
-
-    def remove(self, file_path: object) -> None:
-        raise LedgerCorrupted(f"the run folder names a file that pbsdk never wrote: {file_path!r}")
 
 
 class _RehearsalOver(Exception):
@@ -100,7 +52,7 @@ class QueryLedger:
         self.folder = Path(run).expanduser()
         self.identity = identity
         self.budget = budget or QueryBudget()
-        self._cache = _open(self.folder, identity)
+        self._run = RunFolder(self.folder, identity)
         self._sets: dict[str, Tokens] = {}
         self._streams: set[int] = set()
         self._numbers = itertools.count(1)
@@ -140,7 +92,7 @@ class QueryLedger:
         except OSError as error:
             raise ledger_error(error, self.folder) from error
         try:
-            with self._transaction() as con:
+            with self._run.transaction() as con:
                 append(con, [Event(session.name, "opened", note=json.dumps(note, ensure_ascii=False))])
                 self._settle_dead(con, session.name)
         except BaseException:
@@ -148,52 +100,16 @@ class QueryLedger:
             raise
         return session
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, alone among all threads and processes."""
-        try:
-            con = self._con
-            if con.in_transaction and self._cache._txn_id != threading.get_ident():  # noqa: SLF001
-                con.execute("ROLLBACK")  # an interrupt fell between BEGIN and its guard
-            try:
-                # Never retry=True: diskcache then tries for ever where the disk is read-only.
-                with self._cache.transact():
-                    yield con
-            except diskcache.Timeout:
-                con.execute("BEGIN IMMEDIATE")  # raises the reason that diskcache hides
-                con.execute("ROLLBACK")
-                raise sqlite3.OperationalError("database is locked") from None
-            except sqlite3.Error as error:
-                if con.in_transaction:
-                    con.execute("ROLLBACK")
-                first = error.__context__  # where SQLite rolled back by itself, diskcache's rollback fails too
-                raise (first if isinstance(first, sqlite3.Error) else error) from None
-        except sqlite3.Error as error:
-            raise ledger_error(error, self.folder) from error
-
-    @property
-    def _con(self) -> sqlite3.Connection:
-        con: sqlite3.Connection = self._cache._con  # noqa: SLF001 - the thread's own connection
-        return con
-
-    @contextmanager
-    def _reading(self) -> Iterator[sqlite3.Connection]:
-        """Reads need no transaction; their errors are the ledger's too."""
-        try:
-            yield self._con
-        except sqlite3.Error as error:
-            raise ledger_error(error, self.folder) from error
-
     # Recalling
 
     def known(self, keys: Iterable[str]) -> set[str]:
         """Return which keys have an answer."""
-        with self._reading() as con:
+        with self._run.reading() as con:
             return {key for key in keys if accounts.answered(con, key)}
 
     def supersets(self, tokens: Tokens) -> list[str]:
         """Return the names of the stored token sets that hold all of `tokens`."""
-        with self._reading() as con:
+        with self._run.reading() as con:
             names = [name for (name,) in con.execute("SELECT digest FROM sets ORDER BY digest")]
             return [name for name in names if np.isin(tokens, self._token_set(name), assume_unique=True).all()]
 
@@ -204,18 +120,18 @@ class QueryLedger:
             answer, name = self._read(ask.key)
             answers.append(answer)
             hits.append(ask.event(session, "hit", answer=name))
-        with self._transaction() as con:
+        with self._run.transaction() as con:
             append(con, hits)
         return answers
 
     def _read(self, key: str) -> tuple[MaskDistribution, str]:
-        with self._reading() as con:
+        with self._run.reading() as con:
             row = con.execute("SELECT digest, seq FROM answers WHERE query = ?", (key,)).fetchone()
-            data = self._cache.get(key)
+            data = self._run.get(key)
         if row is None or data is None:
             raise LedgerCorrupted(f"{self.folder}: the answer to {key} is missing")
         name, seq = row
-        if hashlib.sha256(data).hexdigest() != name:
+        if answer_digest(data) != name:
             raise LedgerCorrupted(f"{self.folder}: the answer of record {seq} was changed: it doesn't fit its digest")
         try:
             return decode(data, self._token_set), name
@@ -224,8 +140,8 @@ class QueryLedger:
 
     def _token_set(self, name: str) -> Tokens:
         if name not in self._sets:
-            data = self._cache.get(f"tokens:{name}")
-            if data is None or len(data) % 8 or set_digest(unpack_tokens(data)) != name:
+            data = self._run.get(set_key(name))
+            if data is None or len(data) % TOKEN_BYTES or set_digest(unpack_tokens(data)) != name:
                 raise LedgerCorrupted(f"{self.folder}: the token set {name} is missing or was changed")
             self._sets[name] = unpack_tokens(data)
         return self._sets[name]
@@ -248,20 +164,20 @@ class QueryLedger:
         """End a stream: what it reserved is released, what it sent and never finished is unknown."""
         self._streams.discard(stream)
         if self._entered:
-            with self._transaction() as con:
+            with self._run.transaction() as con:
                 self._settle_dead(con, self.session)
 
     def reserve(self, stream: int, asks: Sequence[Ask]) -> None:
         """Reserve all of the queries that nobody has answered or reserved, or raise `BudgetExceeded`."""
         owner = Owner(self.session, stream)
-        with self._transaction() as con:
+        with self._run.transaction() as con:
             self._settle_dead(con, owner.session)
             accounts.reserve(con, owner, accounts.missing(con, asks), self.budget)
 
     def claim(self, stream: int, asks: Sequence[Ask]) -> Claim:
         """Mark as sent what this stream may send now; reserve again what was given up meanwhile."""
         owner = Owner(self.session, stream)
-        with self._transaction() as con:
+        with self._run.transaction() as con:
             self._settle_dead(con, owner.session)
             return accounts.claim(con, owner, asks, self.budget)
 
@@ -270,12 +186,12 @@ class QueryLedger:
     ) -> list[MaskDistribution]:
         """Store answers, their records, and `words` of an open vocabulary in one step; return them as stored."""
         owner, name = Owner(self.session, stream), set_digest(tokens)
-        with self._transaction() as con:
+        with self._run.transaction() as con:
             if tokens is not None and name not in self._sets:
-                self._cache.set(f"tokens:{name}", pack_tokens(tokens))
+                self._run.set(set_key(name), pack_tokens(tokens))
                 con.execute("INSERT OR IGNORE INTO sets VALUES (?)", (name,))
             for result in results:
-                self._cache.set(result.ask.key, result.data)
+                self._run.set(result.ask.key, result.data)
             con.executemany("INSERT OR REPLACE INTO words VALUES (?, ?)", (words or {}).items())
             accounts.finish(con, owner, results)
         if tokens is not None:
@@ -289,7 +205,7 @@ class QueryLedger:
         failures are recorded and `BudgetExceeded` raised.
         """
         owner, refusal = Owner(self.session, stream), None
-        with self._transaction() as con:
+        with self._run.transaction() as con:
             attempts = accounts.fail(con, owner, failed, note=note, latency=latency)
             if again:
                 try:
@@ -311,7 +227,7 @@ class QueryLedger:
     @contextmanager
     def rehearsal(self) -> Iterator[sqlite3.Connection]:
         """A transaction in which anything may be tried, and of which nothing is kept."""
-        with suppress(_RehearsalOver), self._transaction() as con:
+        with suppress(_RehearsalOver), self._run.transaction() as con:
             yield con
             raise _RehearsalOver
 
@@ -332,71 +248,9 @@ class QueryLedger:
         """Settle what is open and leave the folder; what was stored stays."""
         if self._entered:
             self._streams.clear()
-            with suppress(LedgerError), self._transaction() as con:  # the next one to enter settles it otherwise
+            with suppress(LedgerError), self._run.transaction() as con:  # the next one to enter settles it otherwise
                 self._settle_dead(con, self.session)
         self._closed = True
         if self._session is not None:
             self._session.close()
-        self._cache.close()
-
-
-def _open(folder: Path, identity: ModelIdentity) -> diskcache.Cache:
-    """Open or make the ledger in a folder; one that is refused is left as it was."""
-    if os.path.expandvars(folder) != str(folder):
-        raise LedgerError(f"a run folder's name can't hold a variable, and {folder} does")  # diskcache would fill it in
-    made = not folder.exists()
-    try:
-        if made:
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        elif folder.is_dir() and not any(folder.iterdir()):
-            folder.chmod(0o700)
-        with folder_lock(folder):
-            fresh = _is_fresh(folder)
-            if not fresh:
-                with LedgerReader(folder) as reader:
-                    check_format(reader.meta(), identity, folder)
-            try:
-                return _make(folder, identity, fresh=fresh)
-            except BaseException:
-                if fresh:
-                    for path in folder.glob(f"{DATABASE}*"):
-                        path.unlink()
-                raise
-    except (OSError, sqlite3.Error) as error:
-        if made:
-            with suppress(OSError):
-                (folder / "lock").unlink(missing_ok=True)
-                folder.rmdir()
-        raise ledger_error(error, folder) from error
-
-
-def _is_fresh(folder: Path) -> bool:
-    """Say whether there is no ledger yet, or one whose maker died before the first record."""
-    database = folder / DATABASE
-    if not database.exists() or database.stat().st_size == 0:
-        return True
-    with LedgerReader(folder) as reader:
-        tables = reader.tables()
-        return "meta" not in tables and tables <= {"Settings", "Cache"} and not reader.rows("Cache")
-
-
-def _make(folder: Path, identity: ModelIdentity, *, fresh: bool) -> diskcache.Cache:
-    if fresh:
-        os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
-        with closing(sqlite3.connect(folder / DATABASE)) as first:
-            first.execute("PRAGMA page_size = 16384")  # an answer of 100 KB is written a quarter faster than in 4096
-            first.execute("PRAGMA journal_mode = wal")
-    try:
-        cache = diskcache.Cache(os.path.abspath(folder), timeout=_PATIENCE, disk=_BytesOnly, **_SETTINGS)  # noqa: PTH100 - resolve() would follow links
-    except (TypeError, ValueError, AttributeError, KeyError) as error:
-        raise LedgerCorrupted(
-            f"{folder} holds settings that pbsdk never wrote ({error}); use another run folder"
-        ) from error
-    if fresh:
-        con: sqlite3.Connection = cache._con  # noqa: SLF001 - the thread's own connection
-        con.execute("BEGIN IMMEDIATE")
-        for statement in SCHEMA:
-            con.execute(statement)
-        con.executemany("INSERT INTO meta VALUES (?, ?)", [("format", str(FORMAT)), ("model", identity.to_json())])
-        con.execute("COMMIT")
-    return cache
+        self._run.close()

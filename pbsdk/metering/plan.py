@@ -18,15 +18,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from pbsdk.audit.text import aligned
 from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.formatting import Cell, Table, duration, number
 from pbsdk.ledger import inflight
-from pbsdk.ledger.budget import QueryBudget, Totals
-from pbsdk.ledger.codec import set_digest
+from pbsdk.ledger.budget import QueryBudget
+from pbsdk.ledger.codec import TOKEN_BYTES, encoded_size, set_digest
 from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.sums import Counter
@@ -37,8 +37,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Plan", "Step", "StepPlan", "plan_classifier", "plan_steps"]
 
-_HEADER = 36
-"""Bytes of an answer before its codes."""
 _NOBODY = Owner("rehearsal", 0)
 
 
@@ -82,6 +80,12 @@ class StepPlan(BaseModel):
     allowed: bool
     reason: str
     """What the budget has against it."""
+    _refusal: BudgetExceeded | None = PrivateAttr(default=None)
+
+    @property
+    def refusal(self) -> BudgetExceeded | None:
+        """The error that the step would end with, if the budget doesn't allow it."""
+        return self._refusal
 
 
 class Plan(BaseModel):
@@ -99,6 +103,12 @@ class Plan(BaseModel):
     def total(self, name: str) -> float:
         """Return the sum of a field over all steps, such as `passes`; what is None counts as 0."""
         return sum(getattr(step, name) or 0 for step in self.steps)
+
+    def check(self) -> None:
+        """Raise the `BudgetExceeded` of the first step that the budget doesn't allow, if there is one."""
+        for step in self.steps:
+            if step.refusal is not None:
+                raise step.refusal.during(f"the budget doesn't allow to {step.name}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -204,16 +214,16 @@ def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | o
 def _rehearsed(
     backend: MeteredBackend, con: sqlite3.Connection, step: Step, new: list[Ask], rate: float | None
 ) -> StepPlan:
-    budget, reason = backend.budget, ""
-    before = _totals(con)
+    budget, refusal = backend.budget, None
+    before = inflight.totals(con)
     try:
         inflight.reserve(con, _NOBODY, new, budget)
     except BudgetExceeded as error:
-        reason = str(error)
+        refusal = error
         inflight.reserve(con, _NOBODY, new, _without_limits(budget))
-    after = _totals(con)
+    after = inflight.totals(con)
     batch = backend.abilities.batch_size
-    return StepPlan(
+    planned = StepPlan(
         name=step.name,
         exact=step.exact,
         queries=len(new),
@@ -228,13 +238,11 @@ def _rehearsed(
         + _set_bytes(con, step.tokens, new),
         seconds=None if rate is None else len(new) / rate,
         money=budget.cost(after) - budget.cost(before) if budget.priced else None,
-        allowed=not reason,
-        reason=reason,
+        allowed=refusal is None,
+        reason="" if refusal is None else str(refusal),
     )
-
-
-def _totals(con: sqlite3.Connection) -> Totals:
-    return Totals(*con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone())
+    planned._refusal = refusal  # noqa: SLF001 - its own module's
+    return planned
 
 
 def _without_limits(budget: QueryBudget) -> QueryBudget:
@@ -244,11 +252,11 @@ def _without_limits(budget: QueryBudget) -> QueryBudget:
 def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) -> int:
     """Return what an answer takes; what a top-k backend shows of chosen tokens is at most this."""
     if abilities.whole:
-        return _HEADER + 2 * (vocabulary if tokens is None else len(tokens))
+        return encoded_size(vocabulary if tokens is None else len(tokens))
     shown = abilities.top or 0
     if tokens is None:
-        return _HEADER + 10 * shown
-    return _HEADER + -(-len(tokens) // 8) + 2 * min(shown, len(tokens))
+        return encoded_size(shown, listed=True)
+    return encoded_size(min(shown, len(tokens)), of_set=len(tokens))
 
 
 def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -> int:
@@ -256,11 +264,11 @@ def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -
     if tokens is None or not new:
         return 0
     stored = con.execute("SELECT 1 FROM sets WHERE digest = ?", (set_digest(tokens),)).fetchone()
-    return 0 if stored else 8 * len(tokens)
+    return 0 if stored else TOKEN_BYTES * len(tokens)
 
 
 def _rate(run: str | os.PathLike[str]) -> float | None:
-    """Return the answers a second that a run had while its model was at work."""
+    """Return the answers per second that a run had while its model was at work."""
     with LedgerReader(run) as reader:
         times = Counter(reader).times()[""]
     return len(times.latencies) / times.busy * 1e6 if times.busy and len(times.latencies) else None

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, ModelIdentity, Phase
-from pbsdk.errors import BudgetExceeded, InputError
+from pbsdk.errors import InputError
 from pbsdk.learning.matrix import collect
 from pbsdk.learning.voting import one_per_prompt
 from pbsdk.metering.meter import MeteredBackend
@@ -239,8 +239,9 @@ class _Ladder:
             for query in self._queries(later, alive[: self.needed.rungs[later].prompts])
         ]
         plan = plan_steps(self.backend, [Step("refine", [*now, *rest])])
-        if not plan.allowed:
-            raise BudgetExceeded(f"refinement needs more than the budget has ({self.needed}): {plan.steps[-1].reason}")
+        for step in plan.steps:
+            if step.refusal is not None:
+                raise step.refusal.during(f"refinement needs more than the budget has ({self.needed})")
 
     def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
         """Ask, train one learner per prompt, and return how each does."""

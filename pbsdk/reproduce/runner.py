@@ -166,7 +166,7 @@ class Reproduction:
         for query in (query for step in steps for query in step.queries):
             prompts.setdefault((scope_of(query.phase), query.example), set()).add(query.prompt)
         most = {
-            purse: max((len(p) for (s, _), p in prompts.items() if s == purse), default=0) for purse in (FIT, PREDICT)
+            scope: max((len(p) for (s, _), p in prompts.items() if s == scope), default=0) for scope in (FIT, PREDICT)
         }
         written = 0
         if "generated" in self._settings.prompts:  # other prompts for each draw, and a text may be in every one

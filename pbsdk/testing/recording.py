@@ -38,7 +38,7 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import InputError, LedgerCorrupted, NotRecorded, RecordingError
-from pbsdk.ledger.codec import decode, pack_tokens, set_digest, unpack_tokens
+from pbsdk.ledger.codec import SET_PREFIX, answer_digest, decode, pack_tokens, set_digest, unpack_tokens
 from pbsdk.ledger.reader import LedgerReader, check_format
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.version import __version__
@@ -262,7 +262,7 @@ def _read_answers(reader: LedgerReader, phases: Collection[str]) -> dict[str, Re
     )
     answers = {}
     for key, name, example, prompt, data in rows:
-        if not isinstance(data, bytes) or hashlib.sha256(data).hexdigest() != name:
+        if not isinstance(data, bytes) or answer_digest(data) != name:
             raise LedgerCorrupted(f"{reader.folder}: the answer to {key} is missing or was changed")
         answers[str(key)] = RecordedAnswer(data, str(example), names.get(prompt, ""))
     return answers
@@ -270,8 +270,8 @@ def _read_answers(reader: LedgerReader, phases: Collection[str]) -> dict[str, Re
 
 def _read_sets(reader: LedgerReader, answers: Collection[RecordedAnswer]) -> dict[str, Tokens]:
     stored = {
-        str(key).removeprefix("tokens:"): unpack_tokens(value)
-        for key, value in reader.select("SELECT key, value FROM Cache WHERE key LIKE 'tokens:%' AND raw = 1")
+        str(key).removeprefix(SET_PREFIX): unpack_tokens(value)
+        for key, value in reader.select("SELECT key, value FROM Cache WHERE key LIKE ? AND raw = 1", f"{SET_PREFIX}%")
     }
     used: dict[str, Tokens] = {}
 

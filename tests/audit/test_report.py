@@ -64,17 +64,17 @@ def test_the_report_needs_the_folder_alone_and_knows_the_last_budget(lm):
     QueryLedger(lm.ledger.folder, lm.identity, QueryBudget(passes=4)).close()
     later = AuditReport.read(lm.ledger.folder)
     assert not later.within_budget
-    assert later.verdict == "OVER BUDGET: 5 of 4 passes an example (fit), 1 over"
+    assert later.verdict == "OVER BUDGET: 5 of 4 passes per example (fit), 1 over"
 
 
 def test_the_verdict_names_every_limit_and_by_how_much(lm):
     assert lm.audit().verdict == (
-        "within budget: at most 5 of 10 passes an example (fit), 5 left; 2 of 10 passes an example (predict), 8 left"
+        "within budget: at most 5 of 10 passes per example (fit), 5 left; 2 of 10 passes per example (predict), 8 left"
     )
     everything = QueryBudget(total=16, attempts=25, tokens=10_000, money=2.0, price_per_pass=0.1, strict=True)
     report = AuditReport.read(lm.ledger.folder, everything)
     assert report.verdict == (
-        "OVER BUDGET: 13 of 10 passes an example (fit), 3 over; 25 of 16 passes in all, 9 over; "
+        "OVER BUDGET: 13 of 10 passes per example (fit), 3 over; 25 of 16 passes in all, 9 over; "
         "2.10 of 2 money in all, 0.10 over"
     )
     assert report.scopes[0].most == 13
@@ -121,7 +121,7 @@ def test_latency_and_throughput_come_from_the_records(tmp_path):
 
 def _set_times(lm, latencies, starts):
     """Move the batches in time, as no record may be moved: the hashes no longer fit."""
-    con = lm.ledger._con
+    con = lm.ledger._run.con
     con.execute("DROP TRIGGER records_hold")
     moments = [moment for (moment,) in rows(lm, "SELECT DISTINCT time FROM records WHERE state = 'done' ORDER BY 1")]
     for moment, latency, start in zip(moments, latencies, starts, strict=True):

@@ -58,7 +58,7 @@ def test_audit_shows_a_run_in_every_form(trained, tmp_path):
     run = trained / "run"
     shown = pbsdk("audit", run)
     assert (shown.returncode, shown.stderr) == (0, "")
-    assert "within budget: at most 2 of 10 passes an example" in shown.stdout
+    assert "within budget: at most 2 of 10 passes per example" in shown.stdout
     report = json.loads(called("audit", run, "--json").stdout)
     assert report["phases"][0]["passes"] == 128
     assert json.loads(called("audit", "show", run, "--json").stdout) == report

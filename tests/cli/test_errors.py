@@ -8,9 +8,11 @@ import sys
 import time
 
 import pytest
+from pbsdk.cli.common import plainly
 
 from pbsdk.cli import main
 from pbsdk.data.tickets import load_tickets
+from pbsdk.errors import BudgetExceeded
 
 
 def pbsdk(*arguments, cwd=None, **more):
@@ -152,3 +154,13 @@ def test_progress_goes_to_stderr_and_stdout_is_the_result_alone(fitted):
     assert [json.loads(line)["row"] for line in loud.stdout.splitlines()] == list(range(1, 65))
     assert "predicting" in loud.stderr
     assert "predicting" not in quiet.stderr
+
+
+@pytest.mark.parametrize(
+    ("limit", "cure"),
+    [("passes", "--budget 12, or use fewer prompts"), ("total", "connect(..., budget=QueryBudget(total=12))")],
+)
+def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
+    with pytest.raises(BudgetExceeded) as said, plainly():
+        raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
+    assert str(said.value) == f"too much. Nothing of it was sent. To allow it: {cure}"

@@ -58,7 +58,7 @@ def test_fit_saves_a_classifier_and_says_what_it_learned_and_cost(fitted):
     assert "accuracy on validation" in shown.stdout
     for label in ("account", "billing", "shipping", "technical"):
         assert f"  {label} " in shown.stdout
-    assert "within budget: at most 10 of 10 passes an example" in shown.stdout
+    assert "within budget: at most 10 of 10 passes per example" in shown.stdout
     assert "1280 queries sent this time" in shown.stdout
     again = pbsdk(
         "fit", work / "train.csv", "--validation", work / "dev.csv", *arguments, "--output", work / "n.json", "--json"

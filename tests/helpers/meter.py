@@ -60,7 +60,7 @@ def same(one: MaskDistribution, two: MaskDistribution) -> bool:
 
 
 def rows(lm, statement, *values):
-    return lm.ledger._con.execute(statement, values).fetchall()
+    return lm.ledger._run.con.execute(statement, values).fetchall()
 
 
 def states(lm):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pickle
 
 import pytest
 
@@ -49,7 +50,7 @@ def test_money_needs_a_price():
         QueryBudget(money=5.0)
 
 
-def test_prediction_has_its_own_purse():
+def test_prediction_has_its_own_scope():
     assert [scope_of(phase) for phase in ("train", "validate", "refine", "predict")] == [FIT, FIT, FIT, PREDICT]
     budget = QueryBudget(passes=1, predict=2)
     nothing = Totals()
@@ -70,6 +71,19 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_how_to_raise_it():
     assert "connect(..., budget=QueryBudget(passes=12))" in message
 
 
+def test_a_refusal_carries_its_numbers_and_each_front_names_its_own_cure():
+    with pytest.raises(BudgetExceeded) as caught:
+        QueryBudget(predict=3).check([Need(PREDICT, "e", 2, 4)], Totals(), Totals())
+    refused = pickle.loads(pickle.dumps(caught.value))
+    assert (refused.limit, refused.per_example) == ("predict", True)
+    assert (refused.allowed, refused.asked, refused.left, refused.needed) == (3, 4, 1, 6)
+    assert str(refused) == refused.with_cure("connect(..., budget=QueryBudget(predict=6))")
+    assert refused.with_cure("--budget 6").endswith("To allow it: --budget 6, or use fewer prompts")
+    later = refused.during("while testing")
+    assert str(later) == f"while testing: {refused}"
+    assert vars(later) == {**vars(refused), "problem": f"while testing: {refused.problem}"}
+
+
 @pytest.mark.parametrize(
     ("limit", "after", "cure"),
     [
@@ -83,9 +97,12 @@ def test_a_refusal_says_what_was_asked_what_is_left_and_how_to_raise_it():
 def test_each_total_is_limited_and_its_cure_works(limit, after, cure):
     budget = QueryBudget(**limit)
     before = Totals(passes=1, sends=1, tokens=1)
-    with pytest.raises(BudgetExceeded, match=cure):
+    with pytest.raises(BudgetExceeded, match=cure) as caught:
         budget.check([], before, after)
     name, value = cure.split("=")
+    refused = caught.value
+    assert (refused.limit, refused.allowed, refused.needed, refused.per_example) == (name, 10, int(value), False)
+    assert (refused.asked, refused.left) == (10, 9)
     QueryBudget(**{**limit, name: int(value)}).check([], before, after)
 
 
@@ -105,7 +122,7 @@ def test_failed_sends_cost_no_money_and_strict_counts_every_send():
 
 def test_the_sentence_names_unit_scope_and_every_limit():
     text = QueryBudget(total=7, attempts=8, tokens=9, money=1.5, price_per_pass=1.0).describe()
-    for part in ("10 passes an example", "7 passes in all", "8 attempts", "9 tokens", "1.5 of money", "one prompt"):
+    for part in ("10 passes per example", "7 passes in all", "8 attempts", "9 tokens", "1.5 of money", "one prompt"):
         assert part in text
     assert "counts again" in QueryBudget(strict=True).describe()
     assert "any number of passes" in QueryBudget.of(None).describe()

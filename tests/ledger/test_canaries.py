@@ -110,7 +110,7 @@ def test_a_change_in_the_middle_is_found_at_will_and_stops_the_run(tmp_path):
     lm = metered(tmp_path)
     lm.fill(grid(2, 2))
     assert not lm.check_canaries().changed
-    lm.backend = Provider(behind=1)
+    lm._sender.backend = Provider(behind=1)
     found = lm.check_canaries()
     assert found.changed
     assert found.distance > TOLERANCE
@@ -133,7 +133,7 @@ def test_small_noise_is_no_change(tmp_path):
 
 
 def test_a_check_that_was_broken_off_is_no_baseline_for_texts_it_did_not_reach(tmp_path):
-    failing = metered(tmp_path, batch_size=1, failures=[None, BackendUnavailable("down", may_pass=False)])
+    failing = metered(tmp_path, batch_size=1, failures=[None, BackendUnavailable("down", retryable=False)])
     with pytest.raises(BackendUnavailable):
         failing.fill(grid(1, 1))
     lm = metered(tmp_path)

@@ -21,8 +21,9 @@ from pbsdk.backend import MaskDistribution, MaskedQuery, ModelIdentity, Part, Ph
 from pbsdk.errors import BackendTimeout, LedgerCorrupted, LedgerError, LedgerMismatch
 from pbsdk.ledger.chain import FIELDS
 from pbsdk.ledger.codec import decode, encode, query_key, set_digest
+from pbsdk.ledger.folder import _BytesOnly
 from pbsdk.ledger.reader import LedgerReader
-from pbsdk.ledger.writer import QueryLedger, _BytesOnly, verify_run
+from pbsdk.ledger.writer import QueryLedger, verify_run
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.testing import FakeBackend
 
@@ -334,7 +335,7 @@ def test_a_planted_pickle_is_never_read(tmp_path, plant):
     }[plant]
     _edit(run, ("DELETE FROM Cache",), (ROW, *row))
     lm = metered(run)
-    cache = lm.ledger._cache
+    cache = lm.ledger._run._cache
     attempts = [
         lambda: lm.fill([query(1)]),
         lambda: verify_run(run),
@@ -361,7 +362,7 @@ def test_a_planted_queue_item_is_never_read(tmp_path):
     run, proof = tmp_path / "run", tmp_path / "exploded"
     lm = metered(run)
     row = (500_000_000_000_000, 1, 4, None, pickle.dumps(Bomb(proof)))
-    for attempt in (lm.ledger._cache.pull, lm.ledger._cache.peek):
+    for attempt in (lm.ledger._run._cache.pull, lm.ledger._run._cache.peek):
         _edit(run, ("DELETE FROM Cache",), (ROW, *row))
         with pytest.raises(LedgerCorrupted):
             attempt()
@@ -401,12 +402,12 @@ def test_a_changed_answer_is_found_at_recall_and_names_its_record(tmp_path):
     lm = metered(tmp_path)
     lm.fill([query(1)])
     ((key, seq),) = rows(lm, "SELECT query, seq FROM answers")
-    data = bytearray(lm.ledger._cache[key])
+    data = bytearray(lm.ledger._run._cache[key])
     data[-1] ^= 1
-    lm.ledger._cache.set(key, bytes(data))
+    lm.ledger._run._cache.set(key, bytes(data))
     with pytest.raises(LedgerCorrupted, match=f"record {seq} "):
         lm.fill([query(1)])
-    lm.ledger._cache.delete(key)
+    lm.ledger._run._cache.delete(key)
     with pytest.raises(LedgerCorrupted, match="missing"):
         lm.fill([query(1)])
 
@@ -594,7 +595,7 @@ def test_a_transaction_that_an_interrupt_left_open_is_rolled_back(tmp_path):
 
 
 def test_a_folder_that_stays_locked_is_one_clear_error(tmp_path, monkeypatch):
-    monkeypatch.setattr("pbsdk.ledger.writer._PATIENCE", 0.05)
+    monkeypatch.setattr("pbsdk.ledger.folder._PATIENCE", 0.05)
     lm = metered(tmp_path)
     other = sqlite3.connect(tmp_path / "cache.db", isolation_level=None)
     other.execute("BEGIN IMMEDIATE")

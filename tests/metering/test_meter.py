@@ -121,7 +121,7 @@ def test_a_batch_over_budget_is_refused_whole_and_sends_nothing(tmp_path):
     assert len(lm.backend.asked) == 16
 
 
-def test_training_validation_and_refinement_share_a_purse_and_prediction_has_its_own(tmp_path):
+def test_training_validation_and_refinement_share_a_scope_and_prediction_has_its_own(tmp_path):
     lm = metered(tmp_path, budget=QueryBudget(passes=3, predict=1))
     lm.fill([query(1, 0, "train"), query(1, 1, "validate"), query(1, 2, "refine"), query(1, 3, "predict")])
     for phase in ("train", "validate", "refine", "predict"):
@@ -201,7 +201,7 @@ def test_tokens_that_make_no_sense_are_refused_before_anything_is_sent(tmp_path,
     assert lm.backend.asked == []
 
 
-def test_what_may_pass_is_asked_again_after_growing_waits(tmp_path):
+def test_what_is_retryable_is_asked_again_after_growing_waits(tmp_path):
     slept = []
     lm = metered(tmp_path, sleep=slept, failures=[BackendUnavailable("busy"), BackendUnavailable("busy")])
     lm.fill(grid(2, 1))

@@ -144,6 +144,11 @@ def test_a_plan_that_is_not_allowed_says_what_the_run_would_say(tmp_path, ticket
         clf.fit(texts, labels)
     assert planned.steps[0].reason == str(refused.value)
     assert str(refused.value) in planned.verdict
+    with pytest.raises(BudgetExceeded) as rehearsed:
+        planned.check()
+    for fact in ("limit", "allowed", "asked", "left", "needed"):
+        assert getattr(rehearsed.value, fact) == getattr(refused.value, fact)
+    assert rehearsed.value.problem == f"the budget doesn't allow to fit: {refused.value.problem}"
 
 
 def test_the_fit_counts_when_the_prediction_is_planned(tmp_path, tickets):

@@ -30,7 +30,7 @@ def test_a_masked_model_by_its_folder_takes_the_papers_prompts_and_style(folder_
         "the budget allows it: 1,440 passes" in said
     )  # 64 + 8 texts under twenty prompts, ten more of those published
     assert [cell["n_prompts"] for cell in found["cells"]] == [1, 20]
-    assert "at most 20 of 20 passes an example (fit)" in said
+    assert "at most 20 of 20 passes per example (fit)" in said
     listed = subprocess.run(
         [sys.executable, "-m", "pbsdk", "audit", str(tmp_path / "run"), "--json"],
         capture_output=True, text=True, check=True, timeout=300,
@@ -45,7 +45,7 @@ def test_the_embedded_model_learns_sentiment_from_sixteen_texts_a_class(tmp_path
     found, said = reproduce(*arguments, "--prompts", "own", "--folder", tmp_path)
     score = {cell["method"]: cell["score"] for cell in found["cells"]}
     assert max(score["boosting-5"], score["voting"]) > 0.6
-    assert "10 of 10 passes an example (fit)" in said
+    assert "10 of 10 passes per example (fit)" in said
     again, said = reproduce(*arguments, "--prompts", "own", "--folder", tmp_path)
     assert again == found
     assert "the budget allows it: 0 passes" in said

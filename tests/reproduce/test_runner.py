@@ -109,7 +109,7 @@ def test_without_refinement_they_cost_ten_passes_an_example(tmp_path, pool):
     draws = [few_shot_of("desk", seed=seed) for seed in (13, 21)]
     texts = {text for draw in draws for part in (draw.train, draw.validation) for text in part.examples}
     assert len(fake.asked) == passes(report) == 10 * (len(texts) + 40)
-    assert "10 of 10 passes an example (fit)" in report.verdict
+    assert "10 of 10 passes per example (fit)" in report.verdict
     assert {cell.passes for cell in results.cells} == {10 * 128}
     assert all(cell.asking_seconds > 0 for cell in results.cells)
 
@@ -303,7 +303,7 @@ def test_the_command_prints_tables_and_writes_three_files(tmp_path, benchmarks, 
     assert shown.stdout.startswith("Model: fake.")
     assert "| PromptBoosting, k = 32 |" in shown.stdout
     assert "desk 13" in shown.stderr
-    assert "within budget: at most 10 of 10 passes an example (fit)" in shown.stderr
+    assert "within budget: at most 10 of 10 passes per example (fit)" in shown.stderr
     assert (out / "results.md").read_text("utf-8").strip() == shown.stdout.strip()
     assert len(json.loads((out / "results.json").read_text("utf-8"))["cells"]) == 8
     assert (out / "results.png").read_bytes().startswith(b"\x89PNG")

@@ -162,7 +162,7 @@ def test_what_is_not_recorded_is_refused_with_what_is_closest(recorded, asked, s
     assert "pytest --pbsdk-record" in told
     assert f"{file}.pbrec" in told
     assert isinstance(refused.value, QueryRefused)
-    assert not refused.value.may_pass
+    assert not refused.value.retryable
     assert not refused.value.may_have_run
 
 

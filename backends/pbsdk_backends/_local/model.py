@@ -103,7 +103,7 @@ class TransformersBackend(MaskedLMBackend):
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
         """Answer each query in order, for `tokens` alone if they are given."""
         if self._closed:
-            raise BackendUnavailable("this backend is closed; connect again", may_pass=False)
+            raise BackendUnavailable("this backend is closed; connect again", retryable=False)
         readings = [self._reader.read(query) for query in queries]
         answers: dict[int, MaskDistribution] = {}
         with self._lock:  # the ways hang hooks into the model

@@ -69,7 +69,7 @@ class Passes:
                 continue
             logprobs = logits.float().log_softmax(-1)
             if logprobs.isnan().any():
-                raise BadAnswer("the model's answer is not a number; try dtype='float32'", may_pass=False)
+                raise BadAnswer("the model's answer is not a number; try dtype='float32'", retryable=False)
             yield [owner for row in batch for owner in row.owners], logprobs
 
     def _try(self, batch: list[Row]) -> Tensor | None:
@@ -79,7 +79,7 @@ class Passes:
                 return self.way(batch)
         except RuntimeError as error:  # torch.OutOfMemoryError is one, MPS and the CPU only say so in words
             if not isinstance(error, torch.OutOfMemoryError) and not _tells_of_memory(error):
-                raise BackendUnavailable(f"the model failed: {error}", may_pass=False) from error
+                raise BackendUnavailable(f"the model failed: {error}", retryable=False) from error
             if len(batch) == 1:
                 raise BackendUnavailable(
                     f"out of memory for one text of {len(batch[0].ids)} tokens; lower max_length, "

@@ -131,7 +131,7 @@ class Failure(_Strict):
 
     kind: str
     message: str
-    may_pass: bool
+    retryable: bool
     may_have_run: bool
     retry_after: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
 
@@ -141,7 +141,7 @@ class Failure(_Strict):
         return cls(
             kind=type(error).__name__,
             message=str(error),
-            may_pass=error.may_pass,
+            retryable=error.retryable,
             may_have_run=error.may_have_run,
             retry_after=error.retry_after,
         )
@@ -150,7 +150,7 @@ class Failure(_Strict):
         """Return the error again."""
         return _KINDS.get(self.kind, BackendError)(
             self.message,
-            may_pass=self.may_pass,
+            retryable=self.retryable,
             may_have_run=self.may_have_run,
             retry_after=self.retry_after,
             answered=answered,

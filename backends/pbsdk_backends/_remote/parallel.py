@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pbsdk.backend import MaskDistribution
+from pbsdk.backend import MaskDistribution, answered_part
 from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer
 
 __all__ = ["Job", "Pace", "run_jobs"]
@@ -123,7 +123,7 @@ class _Batch:
         places = self._jobs[number].places
         if isinstance(outcome, BackendError):
             self._errors.append(outcome)
-            self._answered.update({places[at]: answer for at, answer in outcome.answered.items()})
+            self._answered.update({places[at]: answer for at, answer in answered_part(outcome).items()})
         elif isinstance(outcome, BaseException):
             raise outcome
         else:
@@ -147,13 +147,13 @@ class _Batch:
                     self._keep(number, outcome)
 
     def _summary(self) -> BackendError:
-        passing = [error for error in self._errors if error.may_pass] or self._errors
+        passing = [error for error in self._errors if error.retryable] or self._errors
         kind = next(kind for kind in _GRAVEST_FIRST if any(isinstance(error, kind) for error in passing))
         worst = next(error for error in passing if isinstance(error, kind))
         more = f" ({len(self._errors)} of {len(self._jobs)} requests failed)" if len(self._jobs) > 1 else ""
         return type(worst)(
             f"{worst}{more}",
-            may_pass=worst.may_pass,
+            retryable=worst.retryable,
             may_have_run=any(error.may_have_run for error in self._errors),
             retry_after=max((e.retry_after for e in self._errors if e.retry_after is not None), default=None),
             answered=self._answered,

@@ -9,9 +9,9 @@ size and comes uncompressed, so that a small one can't unfold into a large one.
 
 A failure becomes one of pbsdk's errors, which says what the meter must know:
 
-    refused, no such host, 408 409 425 429    may pass       did not run
-    503 that says how long to wait            may pass       did not run
-    silence, reset, cut answer, other 5xx     may pass       may have run
+    refused, no such host, 408 409 425 429    retryable      did not run
+    503 that says how long to wait            retryable      did not run
+    silence, reset, cut answer, other 5xx     retryable      may have run
     other 4xx, a redirect, a bad certificate  final          did not run
 """
 
@@ -371,6 +371,6 @@ def validated(model: type[Model], content: object) -> Model:
 
 
 def setup_error(error: BackendError, cure: str) -> SetupError | BackendError:
-    """Turn a refusal or nonsense at connection time into a `ModelUnusable`; leave what may pass."""
-    wait = error.may_pass and not isinstance(error, BadAnswer)
+    """Turn a refusal or nonsense at connection time into a `ModelUnusable`; leave what is retryable."""
+    wait = error.retryable and not isinstance(error, BadAnswer)
     return error if wait else ModelUnusable(f"{error}; {cure}")

@@ -93,7 +93,7 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory():
 
     with pytest.raises(BackendUnavailable, match="shapes do not match") as caught:
         list(Passes(way, batch_tokens=100, padded=True).run(rows_of(8, 8)))
-    assert not caught.value.may_pass
+    assert not caught.value.retryable
 
 
 def test_an_answer_that_is_no_number_is_not_used():

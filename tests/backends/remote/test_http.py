@@ -117,7 +117,7 @@ def test_errors_of_the_model_arrive_as_they_were():
                 backend.fill([query("x")])
             error = caught.value
             assert (str(error), error.retry_after) == (str(wanted), wanted.retry_after)
-            assert (error.may_pass, error.may_have_run) == (wanted.may_pass, wanted.may_have_run)
+            assert (error.retryable, error.may_have_run) == (wanted.retryable, wanted.may_have_run)
         assert len(backend.fill([query("x")])) == 1
 
 

@@ -152,7 +152,7 @@ def test_an_answer_that_cannot_be_right_is_never_used(bad):
         with pytest.raises(BadAnswer) as caught:
             backend.fill([query("x")])
         assert caught.value.answered == {}
-        assert (caught.value.may_pass, caught.value.may_have_run) == (True, True)
+        assert (caught.value.retryable, caught.value.may_have_run) == (True, True)
         assert len(backend.fill([query("x")])) == 1
 
 

@@ -76,14 +76,14 @@ def test_what_came_is_kept_and_the_gravest_error_stands_for_all():
     assert type(error) is BadAnswer
     assert sorted(error.answered) == [1, 3]
     assert [int(error.answered[place].codes[0]) for place in (1, 3)] == [1, 3]
-    assert (error.may_pass, error.may_have_run, error.retry_after) == (True, True, 3)
+    assert (error.retryable, error.may_have_run, error.retry_after) == (True, True, 3)
     assert "3 of 5 requests failed" in str(error)
 
 
-def test_one_that_may_pass_makes_the_batch_worth_asking_again():
+def test_one_that_is_retryable_makes_the_batch_worth_asking_again():
     error = failed(QueryRefused("no"), BackendUnavailable("wait"))
-    assert (type(error), error.may_pass, error.may_have_run) == (BackendUnavailable, True, False)
-    assert not failed(QueryRefused("no"), QueryRefused("no")).may_pass
+    assert (type(error), error.retryable, error.may_have_run) == (BackendUnavailable, True, False)
+    assert not failed(QueryRefused("no"), QueryRefused("no")).retryable
 
 
 def test_part_of_a_request_is_kept_at_its_place():

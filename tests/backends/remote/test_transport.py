@@ -49,28 +49,28 @@ def failure(reply: Reply, **options) -> BackendError:
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429])
-def test_a_server_that_asks_for_patience_may_pass_and_did_not_run(status):
+def test_a_server_that_asks_for_patience_is_retryable_and_did_not_run(status):
     error = failure(json_reply({"error": "later"}, status))
-    assert (type(error), error.may_pass, error.may_have_run) == (BackendUnavailable, True, False)
+    assert (type(error), error.retryable, error.may_have_run) == (BackendUnavailable, True, False)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503, 504, 529])
-def test_a_server_that_breaks_may_pass_and_may_have_run(status):
+def test_a_server_that_breaks_is_retryable_and_may_have_run(status):
     error = failure(json_reply({}, status))
-    assert (error.may_pass, error.may_have_run, error.retry_after) == (True, True, None)
+    assert (error.retryable, error.may_have_run, error.retry_after) == (True, True, None)
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 413, 422])
 def test_a_refusal_is_final_and_did_not_run(status):
     error = failure(json_reply({"error": {"message": "no\n such  thing"}}, status))
     assert isinstance(error, QueryRefused)
-    assert (error.may_pass, error.may_have_run) == (False, False)
+    assert (error.retryable, error.may_have_run) == (False, False)
     assert f"{status}: no such thing" in str(error)
 
 
 def test_a_model_that_loads_says_for_how_long_and_did_not_run():
     error = failure(json_reply({"error": "Model x is currently loading", "estimated_time": 12.5}, 503))
-    assert (error.may_pass, error.may_have_run, error.retry_after) == (True, False, 12.5)
+    assert (error.retryable, error.may_have_run, error.retry_after) == (True, False, 12.5)
     assert "loading" in str(error)
 
 
@@ -118,13 +118,13 @@ def test_a_server_that_is_not_there_did_not_run():
 @pytest.mark.parametrize("fault", ["reset", "cut"])
 def test_a_connection_that_breaks_after_sending_may_have_run(fault):
     error = failure(Reply(200, b"x" * 1000, fault=fault))
-    assert (type(error), error.may_pass, error.may_have_run) == (BackendTimeout, True, True)
+    assert (type(error), error.retryable, error.may_have_run) == (BackendTimeout, True, True)
     assert "broke" in str(error)
 
 
 def test_silence_ends_in_a_time_out_that_may_have_run():
     error = failure(Reply(fault="stall"), read_timeout=0.2)
-    assert (type(error), error.may_pass, error.may_have_run) == (BackendTimeout, True, True)
+    assert (type(error), error.retryable, error.may_have_run) == (BackendTimeout, True, True)
     assert "silent" in str(error)
 
 

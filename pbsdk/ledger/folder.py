@@ -1,0 +1,190 @@
+"""A run folder on disk: how it is made, opened and refused, and the one SQLite file in it.
+
+The file holds two things: diskcache's table with the answers, and ours with the records and the
+counters. `RunFolder.transaction` writes to both at once, so that a crash can't separate them.
+
+diskcache evicts and pickles by default. Here it does neither: keys are strings, values are bytes,
+all of them lie inside the SQLite file, and a row of any other kind is refused unread.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+
+import diskcache
+
+from pbsdk.backend import ModelIdentity
+from pbsdk.errors import LedgerCorrupted, LedgerError
+from pbsdk.ledger.chain import FORMAT, SCHEMA
+from pbsdk.ledger.liveness import folder_lock
+from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
+
+__all__ = ["RunFolder"]
+
+_SETTINGS = {
+    "eviction_policy": "none",
+    "cull_limit": 0,
+    "size_limit": 2**62,
+    "statistics": 0,
+    "tag_index": 0,
+    "disk_min_file_size": 2**62,
+    "sqlite_auto_vacuum": 0,
+    "sqlite_journal_mode": "wal",
+    "sqlite_mmap_size": 0,
+    "sqlite_synchronous": 1,
+    "sqlite_wal_autocheckpoint": 4096,
+}
+_PATIENCE = 60
+"""Seconds to wait for another process's transaction."""
+
+
+class _BytesOnly(diskcache.Disk):  # type: ignore[misc]  # diskcache has no types
+    """String keys and bytes values, inside the database; nothing else is written or read."""
+
+    def put(self, key: object) -> tuple[str, bool]:
+        if type(key) is not str:
+            raise LedgerError(f"a ledger's keys are strings, not {type(key).__name__}")
+        return key, True
+
+    def get(self, key: object, raw: object) -> str:
+        if raw != 1 or type(key) is not str:
+            raise LedgerCorrupted("the run folder holds a key that pbsdk never wrote; it was not read")
+        return key
+
+    def store(self, value: object, read: bool, key: object = None) -> tuple[int, int, None, memoryview]:  # noqa: ARG002 - diskcache's
+        if type(value) is not bytes or read:
+            raise LedgerError(f"a ledger's values are bytes, not {type(value).__name__}")
+        return 0, diskcache.core.MODE_RAW, None, memoryview(value)
+
+    def fetch(self, mode: object, filename: object, value: object, read: object) -> bytes:
+        if mode != diskcache.core.MODE_RAW or filename is not None or type(value) is not bytes or read:
+            raise LedgerCorrupted("the run folder holds a value that pbsdk never wrote; it was not read")
+        return value
+
+    def remove(self, file_path: object) -> None:
+        raise LedgerCorrupted(f"the run folder names a file that pbsdk never wrote: {file_path!r}")
+
+
+class RunFolder:
+    """An open run folder: bytes under keys, and tables beside them, in one file."""
+
+    def __init__(self, path: Path, identity: ModelIdentity) -> None:
+        self.path = path
+        self._cache = _open(path, identity)
+
+    @property
+    def con(self) -> sqlite3.Connection:
+        """The thread's own connection."""
+        con: sqlite3.Connection = self._cache._con  # noqa: SLF001 - diskcache has no other way to it
+        return con
+
+    def get(self, key: str) -> bytes | None:
+        """Return the bytes under a key."""
+        data: bytes | None = self._cache.get(key)
+        return data
+
+    def set(self, key: str, data: bytes) -> None:
+        """Keep bytes under a key, as part of the transaction that is open."""
+        self._cache.set(key, data)
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All or nothing, alone among all threads and processes."""
+        try:
+            con = self.con
+            if con.in_transaction and self._cache._txn_id != threading.get_ident():  # noqa: SLF001
+                con.execute("ROLLBACK")  # an interrupt fell between BEGIN and its guard
+            try:
+                # Never retry=True: diskcache then tries for ever where the disk is read-only.
+                with self._cache.transact():
+                    yield con
+            except diskcache.Timeout:
+                con.execute("BEGIN IMMEDIATE")  # raises the reason that diskcache hides
+                con.execute("ROLLBACK")
+                raise sqlite3.OperationalError("database is locked") from None
+            except sqlite3.Error as error:
+                if con.in_transaction:
+                    con.execute("ROLLBACK")
+                first = error.__context__  # where SQLite rolled back by itself, diskcache's rollback fails too
+                raise (first if isinstance(first, sqlite3.Error) else error) from None
+        except sqlite3.Error as error:
+            raise ledger_error(error, self.path) from error
+
+    @contextmanager
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """Reads need no transaction; their errors are the ledger's too."""
+        try:
+            yield self.con
+        except sqlite3.Error as error:
+            raise ledger_error(error, self.path) from error
+
+    def close(self) -> None:
+        """Close the file."""
+        self._cache.close()
+
+
+def _open(folder: Path, identity: ModelIdentity) -> diskcache.Cache:
+    """Open or make the ledger in a folder; one that is refused is left as it was."""
+    if os.path.expandvars(folder) != str(folder):
+        raise LedgerError(f"a run folder's name can't hold a variable, and {folder} does")  # diskcache would fill it in
+    made = not folder.exists()
+    try:
+        if made:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        elif folder.is_dir() and not any(folder.iterdir()):
+            folder.chmod(0o700)
+        with folder_lock(folder):
+            fresh = _is_fresh(folder)
+            if not fresh:
+                with LedgerReader(folder) as reader:
+                    check_format(reader.meta(), identity, folder)
+            try:
+                return _make(folder, identity, fresh=fresh)
+            except BaseException:
+                if fresh:
+                    for path in folder.glob(f"{DATABASE}*"):
+                        path.unlink()
+                raise
+    except (OSError, sqlite3.Error) as error:
+        if made:
+            with suppress(OSError):
+                (folder / "lock").unlink(missing_ok=True)
+                folder.rmdir()
+        raise ledger_error(error, folder) from error
+
+
+def _is_fresh(folder: Path) -> bool:
+    """Say whether there is no ledger yet, or one whose maker died before the first record."""
+    database = folder / DATABASE
+    if not database.exists() or database.stat().st_size == 0:
+        return True
+    with LedgerReader(folder) as reader:
+        tables = reader.tables()
+        return "meta" not in tables and tables <= {"Settings", "Cache"} and not reader.rows("Cache")
+
+
+def _make(folder: Path, identity: ModelIdentity, *, fresh: bool) -> diskcache.Cache:
+    if fresh:
+        os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
+        with closing(sqlite3.connect(folder / DATABASE)) as first:
+            first.execute("PRAGMA page_size = 16384")  # an answer of 100 KB is written a quarter faster than in 4096
+            first.execute("PRAGMA journal_mode = wal")
+    try:
+        cache = diskcache.Cache(os.path.abspath(folder), timeout=_PATIENCE, disk=_BytesOnly, **_SETTINGS)  # noqa: PTH100 - resolve() would follow links
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        raise LedgerCorrupted(
+            f"{folder} holds settings that pbsdk never wrote ({error}); use another run folder"
+        ) from error
+    if fresh:
+        con: sqlite3.Connection = cache._con  # noqa: SLF001 - the thread's own connection
+        con.execute("BEGIN IMMEDIATE")
+        for statement in SCHEMA:
+            con.execute(statement)
+        con.executemany("INSERT INTO meta VALUES (?, ?)", [("format", str(FORMAT)), ("model", identity.to_json())])
+        con.execute("COMMIT")
+    return cache
