@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from pbsdk.errors import InputError
 from pbsdk.learning import kernels
 from pbsdk.learning.boosting import reweigh
-from pbsdk.learning.matrix import CHANCES, CoarseCopy, TokenMatrix
+from pbsdk.learning.coarse import CoarseCopy
+from pbsdk.learning.matrix import CHANCES, TokenMatrix
 from pbsdk.learning.verbalizer import (
     TOTAL_WEIGHT,
     VerbalizerSearch,
