@@ -19,7 +19,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.learning.kernels import WIDTH, below, njit
+from pbsdk.learning.kernels import njit
+from pbsdk.learning.vectors import WIDTH, below
 
 __all__ = ["search", "search_pairs"]
 

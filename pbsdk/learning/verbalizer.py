@@ -30,9 +30,11 @@ import numpy.typing as npt
 
 from pbsdk.backend import Codes, Floats, Tokens
 from pbsdk.errors import InputError
+from pbsdk.learning.coarse import CoarseCopy
 from pbsdk.learning.combinations import search, search_pairs
-from pbsdk.learning.kernels import SPAN, WIDTH, entering, exact_scores, njit, scan, shortlists
-from pbsdk.learning.matrix import CHANCES, CoarseCopy, TokenMatrix
+from pbsdk.learning.kernels import SPAN, entering, exact_scores, njit, scan, shortlists
+from pbsdk.learning.matrix import CHANCES, TokenMatrix
+from pbsdk.learning.vectors import WIDTH
 
 __all__ = [
     "TOTAL_WEIGHT",

@@ -9,8 +9,7 @@ import pytest
 
 from pbsdk.backend import MaskDistribution
 from pbsdk.errors import BadAnswer, InputError
-from pbsdk.learning import matrix as tokenmatrix
-from pbsdk.learning.matrix import BYTES, CHANCES, CoarseCopy, TokenMatrix, collect
+from pbsdk.learning.matrix import CHANCES, TokenMatrix, collect
 from pbsdk.learning.verbalizer import VerbalizerSearch, uniform_weights
 
 
@@ -71,7 +70,7 @@ def test_spilled_matrices_leave_nothing_behind(tmp_path):
 
 @pytest.mark.parametrize("n_classes", [2, 3])
 def test_training_on_a_spilled_matrix_is_the_same(n_classes, monkeypatch):
-    monkeypatch.setattr(tokenmatrix, "CHUNK", 4000)  # many chunks, many parts
+    monkeypatch.setattr("pbsdk.learning.coarse.CHUNK", 4000)  # many chunks, many parts
     generator = np.random.default_rng(1)
     codes = drawn(50, 2, 300, seed=2)
     labels = generator.permutation(np.arange(50) % n_classes)
@@ -185,29 +184,3 @@ def test_probabilities_follow_the_grid():
     assert CHANCES[0] == 1
     assert CHANCES[1024] == pytest.approx(np.exp(-1), rel=1e-7)
     assert (np.diff(CHANCES) < 0).all()
-    assert BYTES[0] == 255
-    assert BYTES[1024] == round(255 * np.exp(-1))
-
-
-@pytest.mark.parametrize("span", [4, 9, 128])
-@pytest.mark.parametrize("n_tokens", [1, 63, 64, 65, 200])
-def test_a_coarse_copy_holds_every_token_once_the_greatest_first(n_tokens, span):
-    codes = drawn(9, 1, n_tokens)[:, 0]
-    order = np.random.default_rng(0).permutation(9)
-    copy = CoarseCopy(TokenMatrix.from_codes(codes), order, 64, span)
-    ((blocks, scales, norms, columns),) = copy.chunks()
-    assert (columns == copy.columns).all()
-    assert blocks.shape == (-(-n_tokens // 64), 9, 64)
-    assert scales.shape == (-(-n_tokens // 64), -(-9 // span), 64)
-    assert sorted(copy.columns[copy.columns >= 0]) == list(range(n_tokens))
-    assert ((scales == 0).any(axis=1).ravel() == (copy.columns < 0)).all()
-    lengths = np.sqrt((CHANCES[codes] ** 2).sum(axis=0))[copy.columns[:n_tokens]]
-    assert (np.diff(lengths) <= 0).all()
-    assert norms == pytest.approx(lengths[::64])
-    halves = blocks.reshape(-1, 9, 32, 2).transpose(0, 3, 2, 1)  # a block's first 32 tokens alternate with its others
-    shares = halves.reshape(-1, 9)[:n_tokens].astype(float)  # (tokens, examples), as `order` has them
-    scale = scales.transpose(0, 2, 1).reshape(-1, scales.shape[1])[:n_tokens, np.arange(9) // span]
-    chances = CHANCES[codes[order]].T[copy.columns[:n_tokens]]
-    assert (np.abs(scale * shares - chances) <= scale * 0.50001).all()
-    for at in range(0, 9, span):
-        assert (shares[:, at : at + span].max(axis=1) == 255).all()

@@ -14,9 +14,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pbsdk.errors import InputError
-from pbsdk.learning import kernels
+from pbsdk.learning import kernels, vectors
 from pbsdk.learning.boosting import reweigh
-from pbsdk.learning.matrix import CHANCES, CoarseCopy, TokenMatrix
+from pbsdk.learning.coarse import CoarseCopy
+from pbsdk.learning.matrix import CHANCES, TokenMatrix
 from pbsdk.learning.verbalizer import (
     TOTAL_WEIGHT,
     VerbalizerSearch,
@@ -176,7 +177,7 @@ def test_the_coarse_estimate_is_never_further_off_than_it_says(kind, n_examples)
     shares = weights[order] / weights.sum()
     matrix = TokenMatrix.from_codes(codes)
     exact = kernels.exact_scores(matrix.codes, np.arange(500), order, starts, shares, CHANCES)
-    coarse = CoarseCopy(matrix, order, kernels.WIDTH, kernels.SPAN)
+    coarse = CoarseCopy(matrix, order, vectors.WIDTH, kernels.SPAN)
     room = 3 * len(coarse.columns)
     found, found_for, high = np.empty(room, np.int64), np.empty(room, np.int64), np.empty(room, np.float32)
     lows = np.full((3, 500), -np.inf, dtype=np.float32)
@@ -273,7 +274,7 @@ def test_codes_are_compared_as_whole_numbers_without_sign():
 
     @kernels.numba.njit
     def compared(at):
-        return kernels.below(left, right, at)
+        return vectors.below(left, right, at)
 
     for at in (0, 64, 128):
         bits = compared(at)
@@ -372,7 +373,8 @@ def test_the_number_of_threads_changes_nothing():
 
 def test_compiled_code_is_kept_until_any_module_with_compiled_functions_changes(tmp_path, monkeypatch):
     folder = Path(kernels.__file__).parent
-    assert {path.name for path in folder.rglob("*.py") if "@njit" in path.read_text()} == set(kernels.COMPILED)
+    texts = {path.name: path.read_text() for path in folder.rglob("*.py")}
+    assert {name for name, text in texts.items() if "@njit" in text or "@intrinsic" in text} == set(kernels.COMPILED)
     (tmp_path / "kept.py").write_text("def one_more(x):\n    return x + 1\n")
     monkeypatch.syspath_prepend(tmp_path)
 
@@ -418,7 +420,7 @@ def renamed(self, *args, **kwargs):
     made(self, *args, **kwargs)
     vars(self)["_renamed"] = vars(self).pop(attribute)
 owner.__init__ = renamed
-from pbsdk.learning import kernels
+from pbsdk.learning import kernels, vectors
 assert not kernels.scan.stats.cache_path, "nothing may be kept that can't be told apart"
 """
 
