@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Integral
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self, overload
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -39,41 +39,25 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import InputError, ModelFileError
-from pbsdk.learning.boosting import Outcome, RoundRecord, WayOut
 from pbsdk.learning.ensemble import Ensemble
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, head_from
 from pbsdk.learning.matrix import collect
 from pbsdk.learning.model_file import SavedClassifier, TrainingFacts
 from pbsdk.learning.parameters import check_choice, check_count
+from pbsdk.pictures import Pictures
 from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.examples import Example, read_examples, read_labels
 from pbsdk.queries.markers import escape_markers, refuse_markers
 from pbsdk.queries.pools import choosers, fit_templates, read_pool
+from pbsdk.queries.problem import Problem, read_problem
 from pbsdk.queries.rendering import render
 from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
 __all__ = ["Prediction", "PromptBoostingClassifier"]
 
 Labels = npt.NDArray[Any]
-
-
-@dataclass(frozen=True)
-class _Problem:
-    """What `fit` was given, checked."""
-
-    head: Head
-    templates: list[Template]
-    classes: Labels
-    train: list[Example]
-    train_labels: npt.NDArray[np.intp]
-    validation: list[Example]
-    validation_labels: npt.NDArray[np.intp]
 
 
 @dataclass(frozen=True)
@@ -87,7 +71,7 @@ class Prediction:
     """The scores (C,) of each model that `predict_iter` was given to run beside."""
 
 
-class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
+class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
@@ -169,17 +153,17 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             y: a label for each.
             validation: (texts, labels) that choose how many rounds are kept.
         """
-        problem = self._checked(X, y, validation)
-        templates, train, held_out = problem.templates, problem.train, problem.validation
-        queries = self._fit_queries(problem)
+        head, problem, templates = self._checked(X, y, validation)
+        train, held_out = problem.train, problem.validation
+        queries = self._fit_queries(problem, templates)
         seed = self._seed()
         answers = progress_bar(self.backend.stream(queries), total=len(queries), what="asking", show=self.progress)
         with (
             collect(islice(answers, len(train) * len(templates)), len(train), len(templates)) as train_answers,
             collect(answers, len(held_out), len(templates)) as held_out_answers,
-            progress_steps(problem.head.steps, what="training", unit="round", show=self.progress) as report,
+            progress_steps(head.steps, what="training", unit="round", show=self.progress) as report,
         ):
-            fitted = problem.head.fit(
+            fitted = head.fit(
                 Trial(
                     train_answers,
                     problem.train_labels,
@@ -201,7 +185,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
             validation_accuracy=fitted.validation_accuracy,
             **fitted.facts,
         )
-        self._head_name = problem.head.name
+        self._head_name = head.name
         self._chose_all = choosers(self.prompts).intersection(example.id for example in held_out)
         return self
 
@@ -262,7 +246,8 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
 
     def fit_queries(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> list[MaskedQuery]:
         """Return what `fit` would ask, in order; nothing is sent."""
-        return self._fit_queries(self._checked(X, y, validation))
+        _, problem, templates = self._checked(X, y, validation)
+        return self._fit_queries(problem, templates)
 
     def predict_queries(self, X: Any, *, fitted: bool = True) -> tuple[list[MaskedQuery], Tokens | None]:
         """Return what `predict` would ask, and for which tokens; nothing is sent.
@@ -273,10 +258,8 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         if fitted:
             check_is_fitted(self)
             return self._queries_for(examples, self.fitted_.prompts), self._needed_tokens
-        pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
-        pairs = bool(examples) and examples[0].pair is not None
-        templates = fit_templates(pool, self.backend.abilities, pairs=pairs)
-        return self._queries(templates, examples, Phase.PREDICT), None
+        templates = self._templates(pairs=bool(examples) and examples[0].pair is not None)
+        return render(examples, templates, Phase.PREDICT, self.style), None
 
     def explain(self) -> Explanation:
         """Return a table of prompts, words for each class, and weights."""
@@ -284,73 +267,6 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         vocabulary = self.backend.vocabulary
         sources = [template.source for template in self.templates_]
         return self.fitted_.explain(self.classes_.tolist(), sources, lambda token: vocabulary[token])
-
-    @overload
-    def plot_staged(self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: None = None) -> Figure: ...
-    @overload
-    def plot_staged(self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: Axes) -> Axes: ...
-    def plot_staged(
-        self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: Axes | None = None
-    ) -> Figure | Axes:
-        """Draw the accuracy after each learner, how many learners were kept, and the weight of each.
-
-        The validation set's accuracy is that of training. With texts and labels, theirs is drawn too, which
-        asks for them as `staged_score` does. Needs matplotlib: `pip install "pbsdk[plot]"`.
-
-        Args:
-            X: texts, such as a test set's.
-            y: their labels.
-            name: what to call them.
-            ax: draw the accuracy alone, into these axes.
-        """
-        from pbsdk.plotting import draw_staged  # noqa: PLC0415 - matplotlib is an extra
-
-        check_is_fitted(self)
-        if (X is None) != (y is None):
-            raise InputError("plot_staged needs texts and labels, both or neither")
-        tried = self._tried()
-        curves = {}
-        validated = [record.validation_accuracy for record in tried if record.validation_accuracy is not None]
-        if validated:
-            curves["validation"] = validated
-        if X is not None:
-            curves[name] = list(self.staged_score(X, y))
-        if not curves:
-            raise InputError(
-                "there is no accuracy to draw: fit(..., validation=...) keeps one for each learner, but not in a "
-                "saved file, nor where learners were perfect or none was kept; or give plot_staged texts and labels"
-            )
-        kept = self.ensemble_.learners
-        alphas = [record.alpha or 0.0 for record in tried] or [learner.alpha for learner in kept]
-        return draw_staged(curves, alphas, len(kept), ax)
-
-    @overload
-    def plot_words(self, count: int = 8, *, classes: Any = None, ax: None = None) -> Figure: ...
-    @overload
-    def plot_words(self, count: int = 8, *, classes: Any = None, ax: Axes) -> Axes: ...
-    def plot_words(self, count: int = 8, *, classes: Any = None, ax: Axes | None = None) -> Figure | Axes:
-        """Draw which words speak for each class, and how strongly: the summed weight of the learners that use them.
-
-        Needs matplotlib: `pip install "pbsdk[plot]"`.
-
-        Args:
-            count: how many words of a class to draw, the weightiest.
-            classes: some of the classes, in this order; None: all.
-            ax: draw a single class into these axes.
-        """
-        from pbsdk.plotting import draw_words  # noqa: PLC0415 - matplotlib is an extra
-
-        explanation = self.explain()
-        labels = list(explanation.classes if classes is None else classes)
-        strange = [label for label in labels if label not in explanation.classes]
-        if strange or not labels:
-            known = ", ".join(map(repr, explanation.classes))
-            raise InputError(f"classes must be some of {known}; not {labels!r}")
-        if not isinstance(count, Integral) or count < 1:
-            raise InputError(f"count must be a whole number of at least 1, not {count!r}")
-        if ax is not None and len(labels) > 1:
-            raise InputError(f"ax takes one class, and there are {len(labels)}; say which: classes=[{labels[0]!r}]")
-        return draw_words({label: explanation.weights(label) for label in labels}, int(count), ax)
 
     def save(self, path: str | Path) -> None:
         """Write the classifier as readable JSON: prompts, words, weights, and which model it needs."""
@@ -391,55 +307,17 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         loaded._chose_all = frozenset()  # a file doesn't name the examples
         return loaded
 
-    def _checked(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> _Problem:
+    def _checked(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> tuple[Head, Problem, list[Template]]:
+        """Look at everything that can be wrong before anything is sent."""
         self._check_parameters()
         head = head_from(self.head, self.get_params(deep=False))
-        train = self._readable(X)
-        if not train:
-            raise InputError("there are no texts to train on")
-        labels = read_labels(y, len(train))
-        held_out, held_out_labels = self._checked_validation(validation, train)
-        classes = np.unique(labels)
-        if len(classes) < 2:
-            raise InputError(
-                f"all {len(labels)} texts are of one class, {classes.tolist()[0]!r}; training needs two classes or more"
-            )
-        head.check(len(classes))
-        strange = set(held_out_labels.tolist()) - set(classes.tolist())
-        if strange:
-            raise InputError(
-                f"the validation set has labels that the training set lacks: {', '.join(sorted(map(repr, strange)))}"
-            )
-        if self.merge_validation:
-            train, held_out = train + held_out, []
-            labels, held_out_labels = np.concatenate([labels, held_out_labels.astype(labels.dtype)]), labels[:0]
-        pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
-        templates = fit_templates(pool, self.backend.abilities, pairs=train[0].pair is not None)
-        return _Problem(
-            head,
-            templates,
-            classes,
-            train,
-            np.searchsorted(classes, labels),
-            held_out,
-            np.searchsorted(classes, held_out_labels),
-        )
+        problem = read_problem(X, y, validation, merge=self.merge_validation, read=self._readable)
+        head.check(len(problem.classes))
+        return head, problem, self._templates(pairs=problem.pairs)
 
-    def _checked_validation(
-        self, validation: tuple[Any, Any] | None, train: Sequence[Example]
-    ) -> tuple[list[Example], Labels]:
-        if validation is None:
-            if self.merge_validation:
-                raise InputError("merge_validation=True needs fit(..., validation=(texts, labels))")
-            return [], np.asarray([])
-        if not isinstance(validation, tuple | list) or len(validation) != 2:
-            raise InputError("validation must be (texts, labels)")
-        held_out = self._readable(validation[0], name="validation texts")
-        if not held_out:
-            raise InputError("the validation set is empty; leave it out, or give it texts")
-        if (held_out[0].pair is None) != (train[0].pair is None):
-            raise InputError("the training set and the validation set must both be single texts, or both pairs")
-        return held_out, read_labels(validation[1], len(held_out), name="validation labels")
+    def _templates(self, *, pairs: bool) -> list[Template]:
+        pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
+        return fit_templates(pool, self.backend.abilities, pairs=pairs)
 
     def _check_parameters(self) -> None:
         if not isinstance(self.backend, MaskedLMBackend):
@@ -463,12 +341,11 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         refuse_markers(examples, self.backend.mask_token, name=name)
         return examples
 
-    def _fit_queries(self, problem: _Problem) -> list[MaskedQuery]:
-        phases = [(problem.train, Phase.TRAIN), (problem.validation, Phase.VALIDATE)]
-        return [query for examples, phase in phases for query in self._queries(problem.templates, examples, phase)]
-
-    def _queries(self, templates: Sequence[Template], examples: Sequence[Example], phase: Phase) -> list[MaskedQuery]:
-        return render(examples, templates, phase, self.style)
+    def _fit_queries(self, problem: Problem, templates: Sequence[Template]) -> list[MaskedQuery]:
+        return [
+            *render(problem.train, templates, Phase.TRAIN, self.style),
+            *render(problem.validation, templates, Phase.VALIDATE, self.style),
+        ]
 
     def _new_examples(self, X: Any) -> list[Example]:
         check_is_fitted(self)
@@ -484,7 +361,7 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
         return None if self.keep == "whole" else self.fitted_.tokens
 
     def _queries_for(self, examples: Sequence[Example], prompts: Sequence[int]) -> list[MaskedQuery]:
-        return self._queries([self.templates_[prompt] for prompt in prompts], examples, Phase.PREDICT)
+        return render(examples, [self.templates_[prompt] for prompt in prompts], Phase.PREDICT, self.style)
 
     def _answers(
         self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None
@@ -500,12 +377,6 @@ class PromptBoostingClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[
     def _labels(self, scores: Floats) -> Labels:
         chosen: Labels = self.classes_[scores.argmax(axis=1)]
         return chosen
-
-    def _tried(self) -> list[RoundRecord]:
-        """Return the rounds whose learners the ensemble is a prefix of; none if the file doesn't say, or others took their place."""
-        if self.fitted_.facts.get("way_out") != WayOut.ROUNDS:
-            return []
-        return [record for record in self.history_ if record.outcome is Outcome.KEPT]
 
 
 def _union(tokens: Iterable[Tokens | None]) -> Tokens | None:
