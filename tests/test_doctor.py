@@ -5,12 +5,12 @@ import json
 import os
 import shutil
 import sqlite3
-import subprocess
 import sys
 from importlib import metadata
 from pathlib import Path
 
 import pytest
+from helpers.commands import pbsdk
 
 from pbsdk.connecting import connect
 from pbsdk.doctor import disk
@@ -21,14 +21,6 @@ from pbsdk.queries.examples import Example
 from pbsdk.queries.templates import Template
 
 SECRET = "sk-nobody-may-see-this"
-
-
-def pbsdk(*arguments, cwd, **environment):
-    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
-    environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment["PYTHONPATH"], os.environ.get("PYTHONPATH")]))
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, check=False, timeout=300
-    )
 
 
 def module(folder, name, code):

@@ -75,7 +75,7 @@ class HuggingFaceBackend(MaskedLMBackend):
         """Tell whether a key is in the environment."""
         return Checkup(describe_keys("HF_TOKEN"))
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         model: str,
         *,

@@ -106,7 +106,7 @@ class KServeBackend(MaskedLMBackend):
         """Tell whether a key is in the environment."""
         return Checkup(describe_keys())
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         model: str,
         *,

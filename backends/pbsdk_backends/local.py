@@ -63,7 +63,7 @@ class LocalBackend(TransformersBackend):
         """Tell the device, and where the hub's models are kept."""
         return Checkup(describe_device(), {"models of the Hugging Face hub": str(HF_HUB_CACHE)})
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         model: str = "roberta-large",
         *,

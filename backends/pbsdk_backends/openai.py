@@ -117,7 +117,7 @@ class OpenAIBackend(MaskedLMBackend):
         """Tell whether a key is in the environment."""
         return Checkup(describe_keys("OPENAI_API_KEY"))
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         model: str,
         *,

@@ -302,7 +302,7 @@ def _add_oip(app: FastAPI, desk: _Desk) -> None:
         return _dialects.model_metadata(name, version, backend)
 
 
-def serve(
+def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
     backend: MaskedLMBackend,
     *,
     host: str = "127.0.0.1",

@@ -74,7 +74,7 @@ class T5Writer:
     method: ClassVar[str] = "t5"
     mask_last: ClassVar[bool] = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         model: str = "google-t5/t5-large",
         *,

@@ -42,7 +42,7 @@ SHARE = 0.2
 """How much of the data is held out for validation unless told otherwise."""
 
 
-def fit(
+def fit(  # noqa: PLR0913 - a command's options are its parameters
     data: Annotated[
         str, typer.Argument(help="Labelled texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
     ],

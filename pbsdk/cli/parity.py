@@ -14,7 +14,7 @@ from pbsdk.errors import InputError
 __all__ = ["parity"]
 
 
-def parity(
+def parity(  # noqa: PLR0913 - a command's options are its parameters
     first: Annotated[
         str, typer.Argument(help="A backend's name.", show_default=False, autocompletion=_completion.backend_names)
     ],

@@ -25,7 +25,7 @@ from pbsdk.errors import InputError
 __all__ = ["plan"]
 
 
-def plan(
+def plan(  # noqa: PLR0913 - a command's options are its parameters
     train: Annotated[
         Path | None, typer.Argument(help="Labelled texts to fit: CSV, TSV, JSON lines, Parquet.", show_default=False)
     ] = None,

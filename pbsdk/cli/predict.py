@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = ["predict"]
 
 
-def predict(
+def predict(  # noqa: PLR0913 - a command's options are its parameters
     model: Annotated[Path, typer.Argument(help="A classifier that `pbsdk fit` saved.", show_default=False)],
     data: Annotated[
         str, typer.Argument(help="Texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)

@@ -156,7 +156,7 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
 
 
 @prompts.command(cls=Command)
-def generate(
+def generate(  # noqa: PLR0913 - a command's options are its parameters
     data: Annotated[
         str, typer.Argument(help="The few-shot training set: CSV, TSV, JSON lines, Parquet.", show_default=False)
     ],
@@ -243,7 +243,7 @@ def generate(
 
 
 @prompts.command(cls=Command)
-def refine(
+def refine(  # noqa: PLR0913 - a command's options are its parameters
     pool: Pool,
     data: Annotated[
         str, typer.Argument(help="Labelled texts to train on: CSV, TSV, JSON lines, Parquet.", show_default=False)

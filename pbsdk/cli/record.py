@@ -12,7 +12,7 @@ from pbsdk.cli._common import AsJson, Backend, Options, plainly, read_options, r
 __all__ = ["record"]
 
 
-def record(
+def record(  # noqa: PLR0913 - a command's options are its parameters
     run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
     file: Annotated[Path, typer.Argument(help="The recording to write, such as answers.pbrec.", show_default=False)],
     *,

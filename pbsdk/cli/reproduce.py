@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["reproduce"]
 
 
-def reproduce(
+def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     *,
     datasets: Annotated[
         str,

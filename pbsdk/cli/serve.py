@@ -13,7 +13,7 @@ from pbsdk.plugins import SERVERS
 __all__ = ["serve"]
 
 
-def serve(
+def serve(  # noqa: PLR0913 - a command's options are its parameters
     backend: Annotated[
         str, typer.Argument(help="A backend's name, as for connect().", autocompletion=_completion.backend_names)
     ] = "smollm2",

@@ -1,39 +1,18 @@
 """The command line, as a user runs it: real processes."""
 
-import io
 import json
 import shutil
 import sqlite3
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from unittest import mock
 
 import pytest
+from helpers.commands import called, pbsdk
 
 from pbsdk.classifier import PromptBoostingClassifier
-from pbsdk.cli import main
 from pbsdk.connecting import connect
 from pbsdk.data.tickets import load_tickets
-
-
-def pbsdk(*arguments, cwd=None):
-    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False, timeout=120)
-
-
-def called(*arguments):
-    """Run a command in this process, which saves the time to start one."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["pbsdk", *map(str, arguments)]),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main()
-    return subprocess.CompletedProcess(arguments, ended.value.code or 0, out.getvalue(), err.getvalue())
 
 
 @pytest.fixture(scope="module")

@@ -8,18 +8,13 @@ import sys
 import time
 
 import pytest
-from pbsdk.cli.common import plainly
+from helpers.commands import called, pbsdk
+
+from pbsdk.cli._common import plainly
 
 from pbsdk.cli import main
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded
-
-
-def pbsdk(*arguments, cwd=None, **more):
-    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={**os.environ, **more}, check=False, timeout=120
-    )
 
 
 @pytest.fixture
@@ -43,19 +38,6 @@ def fitted(tmp_path_factory):
     return folder, pbsdk("fit", write_table(folder).name, *options, cwd=folder)
 
 
-@pytest.fixture
-def called(monkeypatch, capsys):
-    """Run the command line in this process."""
-
-    def call(*arguments):
-        monkeypatch.setattr(sys, "argv", ["pbsdk", *map(str, arguments)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return ended.value.code, *capsys.readouterr()
-
-    return call
-
-
 def test_debug_may_stand_before_or_after_the_command(tmp_path):
     nothing = tmp_path / "nothing"
     for words in (("--debug", "audit", nothing), ("audit", "--debug", nothing), ("audit", nothing, "--debug")):
@@ -65,22 +47,22 @@ def test_debug_may_stand_before_or_after_the_command(tmp_path):
         assert "LedgerError" in shown.stderr
 
 
-def test_after_two_dashes_debug_is_a_name(called):
-    code, _, err = called("audit", "show", "--", "--debug")
-    assert (code, err) == (1, "error: --debug is not a run folder: it holds no cache.db\n")
+def test_after_two_dashes_debug_is_a_name():
+    shown = called("audit", "show", "--", "--debug")
+    assert (shown.returncode, shown.stderr) == (1, "error: --debug is not a run folder: it holds no cache.db\n")
 
 
-def test_what_nobody_expected_is_one_line_that_says_it_is_a_bug(called, monkeypatch, tmp_path):
+def test_what_nobody_expected_is_one_line_that_says_it_is_a_bug(monkeypatch, tmp_path):
     def broken(_):
         raise RuntimeError("two\nlines")
 
     monkeypatch.setattr("pbsdk.audit.report.AuditReport.read", broken)
-    code, out, err = called("audit", tmp_path)
-    assert (code, out) == (70, "")
-    assert err.count("\n") == 1
-    assert "this is a bug in pbsdk" in err
-    assert "RuntimeError: two lines" in err
-    assert "--debug" in err
+    shown = called("audit", tmp_path)
+    assert (shown.returncode, shown.stdout) == (70, "")
+    assert shown.stderr.count("\n") == 1
+    assert "this is a bug in pbsdk" in shown.stderr
+    assert "RuntimeError: two lines" in shown.stderr
+    assert "--debug" in shown.stderr
     monkeypatch.setattr(sys, "argv", ["pbsdk", "audit", str(tmp_path), "--debug"])
     with pytest.raises(RuntimeError, match="two"):
         main()
@@ -133,12 +115,13 @@ def test_an_interrupt_says_what_is_kept_and_ends_with_130(table):
     assert err == "\ninterrupted; what was answered is kept, and the same command goes on from there\n"
 
 
-def test_an_interrupt_with_debug_shows_where(called, monkeypatch, tmp_path):
+def test_an_interrupt_with_debug_shows_where(monkeypatch, tmp_path):
     def interrupted(_):
         raise KeyboardInterrupt
 
     monkeypatch.setattr("pbsdk.audit.report.AuditReport.read", interrupted)
-    assert called("audit", tmp_path) == (130, "", "\ninterrupted\n")
+    shown = called("audit", tmp_path)
+    assert (shown.returncode, shown.stdout, shown.stderr) == (130, "", "\ninterrupted\n")
     monkeypatch.setattr(sys, "argv", ["pbsdk", "--debug", "audit", str(tmp_path)])
     with pytest.raises(KeyboardInterrupt):
         main()

@@ -9,16 +9,12 @@ import time
 from itertools import pairwise
 
 import pytest
+from helpers.commands import pbsdk
 
 from pbsdk.audit.report import AuditReport
 from pbsdk.cli._common import plainly
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import InputError
-
-
-def pbsdk(*arguments):
-    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def table(path, part, head=("text", "label")):

@@ -1,31 +1,13 @@
 """`pbsdk prompts`: list, show, check, generate."""
 
-import io
 import json
-import subprocess
-import sys
-from contextlib import redirect_stderr, redirect_stdout
-from unittest import mock
 
 import pytest
+from helpers.commands import called
 
 from pbsdk.audit.report import AuditReport
-from pbsdk.cli import main
 from pbsdk.data.tickets import load_tickets
 from pbsdk.queries.pools import load_pool, pool_names
-
-
-def called(*arguments):
-    """Run a command in this process, which saves the time to start one."""
-    out, err = io.StringIO(), io.StringIO()
-    with (
-        mock.patch.object(sys, "argv", ["pbsdk", *map(str, arguments)]),
-        redirect_stdout(out),
-        redirect_stderr(err),
-        pytest.raises(SystemExit) as ended,
-    ):
-        main()
-    return subprocess.CompletedProcess(arguments, ended.value.code or 0, out.getvalue(), err.getvalue())
 
 
 def test_list_names_every_pool():

@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from helpers.commands import pbsdk
 
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.connecting import connect
@@ -28,11 +29,6 @@ def served(*arguments):
             assert process.wait(30) == 0
         finally:
             process.kill()
-
-
-def pbsdk(*arguments):
-    command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
 
 def test_a_served_model_trains_the_same_classifier_and_is_found_to_be_the_same(tmp_path):

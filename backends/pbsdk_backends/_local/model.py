@@ -55,7 +55,7 @@ class TransformersBackend(MaskedLMBackend):
     protocol: ClassVar[str] = "transformers/1"
     """Goes up when the same model would answer differently."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         loaded: Loaded,
         name: str,

@@ -210,7 +210,7 @@ def encode_request(
     }
 
 
-def encode_answers(
+def encode_answers(  # noqa: PLR0913 - what a message holds, each part given by its caller
     model: str,
     queries: Sequence[MaskedQuery],
     answered: Mapping[int, MaskDistribution],

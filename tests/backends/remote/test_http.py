@@ -35,11 +35,6 @@ from pbsdk_backends.serve import create_app, serve, serving
 TOKEN = "open-sesame-8675309"
 
 
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch):
-    monkeypatch.delenv("PBSDK_API_KEY", raising=False)
-
-
 @pytest.fixture(params=["whole", "top", "last"], scope="module")
 def backend(request):
     options = {"whole": {}, "top": {"top": 20}, "last": {"mask": "last", "chosen": True}}[request.param]

@@ -13,12 +13,6 @@ from pbsdk_backends.huggingface import SERVERLESS, HuggingFaceBackend
 from pbsdk_backends.serve import serving
 
 
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch):
-    for name in ("HF_TOKEN", "PBSDK_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture(scope="module")
 def fake():
     return FakeBackend()

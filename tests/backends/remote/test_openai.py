@@ -14,12 +14,6 @@ from pbsdk.testing import BackendContract, FakeBackend
 from pbsdk_backends.openai import INSTRUCTION, OpenAIBackend
 
 
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch):
-    for name in ("OPENAI_API_KEY", "PBSDK_API_KEY"):
-        monkeypatch.delenv(name, raising=False)
-
-
 @pytest.fixture(params=[{"completions": 50}, {"chat": 20}], ids=["completions", "chat"], scope="module")
 def backend(request):
     with scripted(OpenAIScript(**request.param)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:

@@ -32,12 +32,6 @@ from pbsdk_backends._remote.transport import Network, Transport, read_json
 KEY = "sk-very-secret-0123456789"
 
 
-@pytest.fixture(autouse=True)
-def bare_environment(monkeypatch):
-    for name in ("HF_TOKEN", "OPENAI_API_KEY", "PBSDK_API_KEY", "HTTP_PROXY", "http_proxy", "NETRC"):
-        monkeypatch.delenv(name, raising=False)
-
-
 def transport(url: str, key: str | None = None, **options) -> Transport:
     return Transport(url, Network.of(options), key=key)
 
