@@ -9,7 +9,7 @@ it together; `collect` turns them, and never holds more than it must. What is la
 process is killed.
 
 *Which tokens may matter at all under these weights?* This goes over the whole vocabulary in every
-round, so a `CoarseCopy` keeps the answers per second time in one byte each: a probability as a share
+round, so a `CoarseCopy` keeps the answers a second time in one byte each: a probability as a share
 of the token's greatest one within a span of examples. Since codes are logarithms, that byte is a
 function of the difference of two codes, and a table of 65,536 bytes makes the copy. Tokens are
 sorted, the greatest first, and stand in blocks side by side. (One scale for all examples would not
