@@ -10,9 +10,8 @@ import time
 import pytest
 from helpers.commands import called, pbsdk
 
-from pbsdk.cli._common import plainly
-
 from pbsdk.cli import main
+from pbsdk.cli._common import plainly
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded
 
