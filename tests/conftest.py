@@ -1,8 +1,10 @@
 """Shared set-up: Hypothesis draws the same examples every time, and benchmark data beside the checkout are found."""
 
 import os
+from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -12,3 +14,16 @@ settings.load_profile("repeatable")
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 if _DATA.is_dir():
     os.environ.setdefault("PBSDK_DATA", str(_DATA))
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory):
+    """Return a function that gives the folder of a family's tiny model, built once."""
+    from helpers.tiny_models import CAUSAL, build  # it imports torch, which most tests do without
+
+    @cache
+    def make(family: str) -> Path:
+        causal = family in {*CAUSAL, "bloom", "mistral"}
+        return build(tmp_path_factory.mktemp(family) / f"tiny-{family}", family, causal=causal)
+
+    return make

@@ -1,24 +1,10 @@
-"""Tiny models as fixtures; `tiny_models` builds them."""
+"""Tiny models as backends; `folder_of` has their files."""
 
 from functools import cache
-from pathlib import Path
 
 import pytest
-from helpers.tiny_models import CAUSAL, build
 
 from pbsdk_backends.local import LocalBackend
-
-
-@pytest.fixture(scope="session")
-def folder_of(tmp_path_factory):
-    """Return a function that gives the folder of a family's tiny model, built once."""
-
-    @cache
-    def make(family: str) -> Path:
-        causal = family in {*CAUSAL, "bloom", "mistral"}
-        return build(tmp_path_factory.mktemp(family) / f"tiny-{family}", family, causal=causal)
-
-    return make
 
 
 @pytest.fixture(scope="session")
