@@ -106,7 +106,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         n_train_: how many texts it learned from.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent settings, all keywords
         self,
         backend: MaskedLMBackend,
         prompts: Any = "topic",

@@ -165,7 +165,7 @@ class BudgetExceeded(PbsdkError):
         needed: the smallest limit that would allow it.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent settings, all keywords
         self,
         problem: str,
         *,

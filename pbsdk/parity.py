@@ -174,7 +174,7 @@ class ParityReport:
 _HEAD = ("text", "prompt", "tokens", "mean", "most", "shared", "verdict", "the other's")
 
 
-def parity(
+def parity(  # noqa: PLR0913 - independent settings, all keywords
     a: MaskedLMBackend,
     b: MaskedLMBackend,
     texts: Any,

@@ -61,7 +61,7 @@ def bars(name: str, title: str, rows: Sequence[Bar], axis: str) -> str:
     return _svg(name, title, told, height, "".join(drawn))
 
 
-def columns(
+def columns(  # noqa: PLR0913 - independent settings, all keywords
     name: str,
     title: str,
     labels: Sequence[str],

@@ -65,7 +65,7 @@ class LabelledTexts:
         return LabelledTexts([self.examples[row] for row in chosen], labels)  # type: ignore[arg-type] # one kind
 
 
-def load_table(
+def load_table(  # noqa: PLR0913 - independent settings, all keywords
     source: Any,
     *,
     text: str | None = None,

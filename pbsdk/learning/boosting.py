@@ -194,7 +194,7 @@ class _Growing:
         return self.learners[: _best_prefix(self._accuracies) if self._accuracies else None]
 
 
-def boost(
+def boost(  # noqa: PLR0913 - independent settings, all keywords
     train: Matrices,
     labels: npt.ArrayLike,
     n_classes: int,

@@ -78,7 +78,7 @@ class SavedClassifier(BaseModel):
         return self
 
     @classmethod
-    def of(
+    def of(  # noqa: PLR0913 - independent settings, all keywords
         cls,
         fitted: Fitted,
         *,

@@ -27,7 +27,7 @@ DATABASE = "cache.db"
 """diskcache's name for its SQLite file."""
 
 
-def ledger_error(error: Exception, folder: Path) -> LedgerError:
+def ledger_error(error: Exception, folder: Path) -> LedgerError:  # noqa: PLR0911 - one line per kind of trouble
     """Say in one message what is wrong with a folder, and the cure."""
     text = str(error).lower()
     if "not a database" in text or "malformed" in text:

@@ -52,7 +52,7 @@ class MeteredBackend(MaskedLMBackend):
             sent that nobody asked for, and a local model's weights are in its identity anyway.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent settings, all keywords
         self,
         backend: MaskedLMBackend,
         run: str | os.PathLike[str],

@@ -150,7 +150,7 @@ def _shared(one: frozenset[tuple[str, bool]], other: frozenset[tuple[str, bool]]
     return len(one & other) / len(one | other) if one and other else 0.0
 
 
-def generate_pool(
+def generate_pool(  # noqa: PLR0913 - independent settings, all keywords
     writer: PromptWriter,
     texts: Any,
     labels: Any,

@@ -141,7 +141,7 @@ def passes_needed(
     )
 
 
-def refine(
+def refine(  # noqa: PLR0913 - independent settings, all keywords
     backend: MaskedLMBackend,
     prompts: Any,
     train: tuple[Any, Any],

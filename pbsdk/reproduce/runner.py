@@ -85,7 +85,7 @@ class Reproduction:
         progress: show progress bars; None: in a terminal.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent settings, all keywords
         self,
         backend: MaskedLMBackend,
         folder: str | Path,

@@ -83,7 +83,7 @@ class FakeBackend(MaskedLMBackend):
     `asked` lists every query in order and `calls` the size of every batch, failed calls included.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent settings, all keywords
         self,
         *,
         vocabulary_size: int = 1000,
