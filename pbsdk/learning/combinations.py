@@ -291,7 +291,7 @@ def _best_scores(
 
 
 @njit
-def search(
+def search(  # noqa: C901, PLR0912, PLR0915 - one loop, for speed: see there
     codes: npt.NDArray[np.uint16],  # (tokens, N)
     rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
     tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
@@ -338,7 +338,7 @@ def search(
     prices = np.zeros((n_classes, most), dtype=np.int64)  # what open tokens lose of their class's own examples
     pick = np.full(n_classes, -1)  # which of the open tokens is tried, by turn
 
-    # Depth first, and in one piece: with its steps as functions, which LLVM doesn't inline, it takes twice as long.
+    # Depth first, and in one piece: with all its steps as functions, a search took more than twice as long.
     turn = 0
     while turn >= 0:
         pick[turn] += 1
