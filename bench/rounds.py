@@ -2,7 +2,7 @@
 
 Both look for the best verbalizer under the same weights, in one process, one after the other. Ours
 runs a few dozen rounds of boosting over a pool of prompts. The plain loop then does the same rounds
-as the paper's authors do: score every token, sort the vocabulary once a class, and evaluate one
+as the paper's authors do: score every token, sort the vocabulary once per class, and evaluate one
 combination at a time. It is written in numpy, in single precision, and given the codes' probabilities
 beforehand. Times are medians; the ratio is given of medians and of means, and both must reach the target.
 

@@ -8,11 +8,11 @@ whatever the other classes do: each loses the examples of its own class where th
 probable. The errors of a combination are the union over its pairs. So sets of examples are kept as
 bits, 64 to a word, and weighed a byte at a time with a table.
 
-For two classes every pair is tried (`search_pairs`). For more, `search` settles a class
-after the other and leaves what can't be the best any more.
+For two classes every pair is tried (`search_pairs`). For more, `search` settles one class
+after the other and leaves branches that can't hold the best any more.
 """
 
-# ruff: noqa: PLR0917 - compiled functions are called by position: numba is slow to sort out keywords
+# ruff: noqa: PLR0913, PLR0917 - compiled functions are called by position: numba is slow to sort out keywords
 
 from __future__ import annotations
 
@@ -203,7 +203,95 @@ def _hope(
 
 
 @njit
-def search(
+def _spoilt_by_pairs(
+    tried: npt.NDArray[np.uint16],
+    own: npt.NDArray[np.uint64],
+    queue: npt.NDArray[np.int64],
+    n_tokens: npt.NDArray[np.int64],
+) -> npt.NDArray[np.uint64]:
+    """Return, as bits, what token j of a and token k of b > a spoil, at [a, b, j, k]; a and b are turns.
+
+    Of equally probable tokens, the lowest class's is said.
+    """
+    n_classes, most, _ = tried.shape
+    n_words = own.shape[1]
+    spoilt = np.empty((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
+    for a in range(n_classes):
+        for b in range(a + 1, n_classes):
+            lower, higher = min(queue[a], queue[b]), max(queue[a], queue[b])
+            for j in range(n_tokens[a]):
+                for k in range(n_tokens[b]):
+                    first, second = (j, k) if queue[a] == lower else (k, j)
+                    for word in range(n_words):
+                        lost = below(tried[higher, second], tried[lower, first], word * WIDTH)
+                        spoilt[a, b, j, k, word] = (lost & own[lower, word]) | (~lost & own[higher, word])
+    return spoilt
+
+
+@njit
+def _lost_without(
+    spoilt: npt.NDArray[np.uint64], pick: npt.NDArray[np.int64], c: int, marks: npt.NDArray[np.uint64]
+) -> None:
+    """Write into `marks[0]` what a choice loses whatever is picked for c."""
+    for j in range(marks.shape[1]):
+        marks[0, j] = 0
+        for a in range(len(pick)):
+            for b in range(a + 1, len(pick)):
+                if c not in (a, b):
+                    marks[0, j] |= spoilt[a, b, pick[a], pick[b], j]
+
+
+@njit
+def _lost_with(
+    spoilt: npt.NDArray[np.uint64], pick: npt.NDArray[np.int64], c: int, k: int, marks: npt.NDArray[np.uint64]
+) -> None:
+    """Write into `marks[1]` what the choice loses if k is picked for c."""
+    for j in range(marks.shape[1]):
+        marks[1, j] = marks[0, j]
+        for a in range(c):
+            marks[1, j] |= spoilt[a, c, pick[a], k, j]
+        for b in range(c + 1, len(pick)):
+            marks[1, j] |= spoilt[c, b, k, pick[b], j]
+
+
+@njit
+def _error_of_a_good_choice(
+    spoilt: npt.NDArray[np.uint64], n_tokens: npt.NDArray[np.int64], table: npt.NDArray[np.int64]
+) -> int:
+    """Improve one class at a time until nothing changes; return the error."""
+    n_classes = len(n_tokens)
+    pick = np.zeros(n_classes, dtype=np.int64)
+    marks = np.zeros((2, spoilt.shape[4]), dtype=np.uint64)
+    known = 2**62
+    improving = True
+    while improving:
+        improving = False
+        for c in range(n_classes):
+            _lost_without(spoilt, pick, c, marks)
+            for k in range(n_tokens[c]):
+                _lost_with(spoilt, pick, c, k, marks)
+                error = _weigh(marks, 1, table)
+                if error < known:
+                    known = error
+                    pick[c] = k
+                    improving = True
+    return known
+
+
+@njit
+def _best_scores(
+    scores: npt.NDArray[np.float64], places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float64]:
+    """Return the largest score (C,) among each class's candidates."""
+    tops = np.full(len(sizes), -np.inf)
+    for c in range(len(sizes)):
+        for k in range(sizes[c]):
+            tops[c] = max(tops[c], scores[c, places[c, k]])
+    return tops
+
+
+@njit
+def search(  # noqa: C901, PLR0912, PLR0915 - one loop, for speed: see there
     codes: npt.NDArray[np.uint16],  # (tokens, N)
     rows: npt.NDArray[np.int64],  # (K,): where each scored token stands in `codes`
     tokens: npt.NDArray[np.int64],  # (K,): by which ties are settled
@@ -230,58 +318,14 @@ def search(
     n_words = own.shape[1]
     last = n_classes - 1
     queue, turns = _heaviest_first(own, table)  # from here on a, b and c are turns
-    n_tokens = np.empty(n_classes, dtype=np.int64)
-    for c in range(n_classes):
-        n_tokens[c] = sizes[queue[c]]
+    n_tokens = sizes[queue]
+    spoilt = _spoilt_by_pairs(tried, own, queue, n_tokens)
+    tops = _best_scores(scores, places, sizes)
 
-    # spoilt[a, b, j, k]: by token j of class a against token k of class b > a. Of equals, the lowest class is said.
-    spoilt = np.empty((n_classes, n_classes, most, most, n_words), dtype=np.uint64)
-    for a in range(n_classes):
-        for b in range(a + 1, n_classes):
-            lower, higher = min(queue[a], queue[b]), max(queue[a], queue[b])
-            for j in range(n_tokens[a]):
-                for k in range(n_tokens[b]):
-                    first, second = (j, k) if queue[a] == lower else (k, j)
-                    for word in range(n_words):
-                        lost = below(tried[higher, second], tried[lower, first], word * WIDTH)
-                        spoilt[a, b, j, k, word] = (lost & own[lower, word]) | (~lost & own[higher, word])
-
-    # A good start: improve one class at a time until nothing changes.
-    pick = np.zeros(n_classes, dtype=np.int64)
-    marks = np.zeros((2, n_words), dtype=np.uint64)  # the examples lost by some, and by some more
-    known = 2**62
-    improving = True
-    while improving:
-        improving = False
-        for c in range(n_classes):
-            for j in range(n_words):
-                marks[0, j] = 0
-                for a in range(n_classes):
-                    for b in range(a + 1, n_classes):
-                        if c not in (a, b):
-                            marks[0, j] |= spoilt[a, b, pick[a], pick[b], j]
-            for k in range(n_tokens[c]):
-                for j in range(n_words):
-                    marks[1, j] = marks[0, j]
-                    for a in range(c):
-                        marks[1, j] |= spoilt[a, c, pick[a], k, j]
-                    for b in range(c + 1, n_classes):
-                        marks[1, j] |= spoilt[c, b, k, pick[b], j]
-                error = _weigh(marks, 1, table)
-                if error < known:
-                    known = error
-                    pick[c] = k
-                    improving = True
-
-    # Depth first. `known` cuts from the start; the best choice is set when it is met again.
-    taken, tops = np.zeros(n_classes), np.empty(n_classes)  # scores, by class
-    for c in range(n_classes):
-        tops[queue[c]] = -np.inf
-        for k in range(n_tokens[c]):
-            tops[queue[c]] = max(tops[queue[c]], scores[queue[c], places[queue[c], k]])
-    best_error, best_sum = known, -np.inf
+    # This error cuts from the start; the choice that belongs to it is set when it is met again.
+    best_error, best_sum = _error_of_a_good_choice(spoilt, n_tokens, table), -np.inf
     best[:] = 2**62
-    choice = np.zeros(n_classes, dtype=np.int64)
+    choice, taken = np.zeros(n_classes, dtype=np.int64), np.zeros(n_classes)  # tokens and their scores, by class
     lost = np.zeros((n_classes, n_words), dtype=np.uint64)  # by the classes settled
     threat = np.zeros((n_classes, n_classes, most, n_words), dtype=np.uint64)  # by an open class's token, at a turn
     toll = np.zeros((n_classes, n_classes), dtype=np.int64)  # what an open class loses of its own at least, at a turn
@@ -292,7 +336,9 @@ def search(
         for k in range(n_tokens[c]):
             still[0, c, k] = k
     prices = np.zeros((n_classes, most), dtype=np.int64)  # what open tokens lose of their class's own examples
-    pick[0] = -1
+    pick = np.full(n_classes, -1)  # which of the open tokens is tried, by turn
+
+    # Depth first, and in one piece: with all its steps as functions, a search took more than twice as long.
     turn = 0
     while turn >= 0:
         pick[turn] += 1
@@ -303,9 +349,9 @@ def search(
         choice[queue[turn]] = tokens[places[queue[turn], k]]
         taken[queue[turn]] = scores[queue[turn], places[queue[turn], k]]
         if turn == last:
+            error = 0
             for j in range(n_words):
-                marks[0, j] = lost[last, j] | threat[last, last, k, j]
-            error = _weigh(marks, 0, table)
+                error += _weigh_word(lost[last, j] | threat[last, last, k, j], j, table)
             if error > best_error:
                 continue
             summed = _hope(taken, tops, turns, last)
@@ -330,10 +376,8 @@ def search(
                     threat[turn + 1, c, other, j] = threat[turn, c, other, j] | spoilt[turn, c, k, other, j]
                 price = 0
                 for byte in range(begin, end):
-                    bits = (threat[turn + 1, c, other, byte // 8] & own[queue[c], byte // 8]) >> np.uint64(
-                        8 * (byte % 8)
-                    )
-                    price += table[byte, bits & np.uint64(255)]
+                    bits = threat[turn + 1, c, other, byte // 8] & own[queue[c], byte // 8]
+                    price += table[byte, (bits >> np.uint64(8 * (byte % 8))) & np.uint64(255)]
                 prices[c, other] = price
                 least = min(least, price)
             bound += least - toll[turn, c]

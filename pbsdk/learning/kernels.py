@@ -16,7 +16,7 @@ its place.
   threads. `shortlists` picks the best.
 """
 
-# ruff: noqa: PLR0917 - compiled functions are called by position: numba is slow to sort out keywords
+# ruff: noqa: PLR0913, PLR0917 - compiled functions are called by position: numba is slow to sort out keywords
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _replace_least(heap: npt.NDArray[np.float32], value: float) -> None:
 
 
 @njit
-def scan(
+def scan(  # noqa: C901, PLR0912 - one loop over blocks, whose steps are `vectors`
     blocks: npt.NDArray[np.uint8],  # (B, N, WIDTH): probabilities; 255 is the token's greatest in a span of examples
     scales: npt.NDArray[np.float32],  # (B, spans, WIDTH): the greatest probability / 255; 0 where there is no token
     norms: npt.NDArray[np.float32],  # (B,), descending: the greatest length of a token's vector of probabilities
@@ -172,7 +172,7 @@ def scan(
     """Name the tokens that may be among the m best of a class; say whether later blocks can be skipped.
 
     A probability is `scale * (q + d)` with `|d| <= 1/2`, so a weighted sum of them is off by at most
-    half the weight, times the scale. Sums in sixteen bits add at most one unit an example.
+    half the weight, times the scale. Sums in sixteen bits add at most one unit per example.
     """
     n_blocks, n_examples, _ = blocks.shape
     n_spans = scales.shape[1]

@@ -45,7 +45,7 @@ class TokenMatrix:
     the code of a token that is in no column; None: such a token is unknown.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what a matrix holds, and where
         self,
         codes: Codes | None,  # (tokens, N); None: spilled
         shape: tuple[int, int],  # (columns, examples)

@@ -9,7 +9,7 @@ Their parameters are numba's types, not values, and each returns its signature a
 code. Places are counted in elements of the flat array that they belong to.
 """
 
-# ruff: noqa: PLR0917 - numba passes an intrinsic's arguments by position
+# ruff: noqa: PLR0913, PLR0917 - numba passes an intrinsic's arguments by position
 
 from __future__ import annotations
 

@@ -137,7 +137,7 @@ def _shares(weights: Weights) -> Floats:
 
 
 @njit
-def _list_at_once(  # noqa: PLR0917 - called by position: numba is slow to sort out keywords
+def _list_at_once(  # noqa: PLR0913, PLR0917 - called by position: numba is slow to sort out keywords
     chunk: tuple[npt.NDArray[np.uint8], npt.NDArray[np.float32], npt.NDArray[np.float32], Tokens],  # the coarse copy
     found: tuple[Tokens, Tokens, npt.NDArray[np.float32]],  # room for `scan`
     m: int,
