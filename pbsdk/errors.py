@@ -67,7 +67,22 @@ class PbsdkError(Exception):
 
 
 class InputError(PbsdkError, ValueError):
-    """Texts, labels or parameters that can't work; raised before anything is sent."""
+    """Texts, labels or parameters that can't work; raised before anything is sent.
+
+    Args:
+        problem: what is wrong, in words; where a setting would cure it, up to its name.
+        setting: the parameter that would cure it, by its name in Python; each front has its own name for it.
+        value: what to set it to, as Python writes it.
+    """
+
+    def __init__(self, problem: str = "", *, setting: str = "", value: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.setting = setting
+        self.value = value
+
+    def __str__(self) -> str:
+        return f"{self.problem} {self.setting}={self.value}" if self.setting else self.problem
 
 
 class TemplateError(InputError):

@@ -109,7 +109,7 @@ def _accuracy(ax: Axes, curves: Mapping[str, Sequence[float]], kept: int, tried:
 
 
 def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | None = None) -> Picture | Axes:
-    """Draw, a panel a class, its weightiest words and the summed weight of the learners that use them.
+    """Draw, a panel per class, its weightiest words and the summed weight of the learners that use them.
 
     Args:
         words: by class, the weight of each word, weightiest first.

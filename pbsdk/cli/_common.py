@@ -7,7 +7,6 @@ warnings come with a place in the source. `plainly` says both as the command lin
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,16 +83,16 @@ Markers = Annotated[
     Literal["refuse", "escape"], typer.Option(help="What to do with texts in which a mask is written out.")
 ]
 
-# What the library calls its parameters, and what the command line calls them.
-_CURES = (
-    (re.compile(r"\bsay text="), "say --text-column"),
-    (re.compile(r"\bsay label="), "say --label-column"),
-    (re.compile(r"\bsay delimiter="), "say --delimiter "),
-    (re.compile(r"\bwith split="), "with --split"),
-    (re.compile(r"""with missing="drop\""""), "(fit does with --missing drop)"),
-    (re.compile(r"""markers="escape\""""), "--markers escape"),
-    (re.compile(r"label_words=\{.*\}"), "--label-words LABEL=WORD,..."),
-)
+_OPTIONS = {
+    "text": "--text-column",
+    "label": "--label-column",
+    "delimiter": "--delimiter",
+    "split": "--split",
+    "missing": "--missing drop, which fit has",
+    "markers": "--markers escape",
+    "label_words": "--label-words LABEL=WORD,...",
+}
+"""What the command line calls the settings that an error may name."""
 
 
 def show(text: object, data: Any, *, as_json: bool) -> None:
@@ -144,10 +143,10 @@ def plainly() -> Iterator[None]:
                 raise
             raise BudgetExceeded(error.with_cure(f"--budget {error.needed}")) from error
         except InputError as error:
-            said = str(error)
-            for python, option in _CURES:
-                said = python.sub(option, said)
-            raise type(error)(said) from error
+            if error.setting not in _OPTIONS:
+                raise
+            value = f" {error.value}" if error.setting == "delimiter" else ""
+            raise type(error)(f"{error.problem} {_OPTIONS[error.setting]}{value}") from error
         except KeyboardInterrupt as interrupt:
             interrupt.add_note("what was answered is kept, and the same command goes on from there")
             raise

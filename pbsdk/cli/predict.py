@@ -72,7 +72,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Predict the label of each text, with each class's share of the vote.
 
-    A line a text, in the order of DATA; rows count from 1. After Ctrl-C the same command goes on: it asks
+    A line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command goes on: it asks
     only for what is missing. With --output a summary is printed, else it goes to standard error.
 
     Examples:

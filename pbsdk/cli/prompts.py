@@ -177,7 +177,7 @@ def generate(  # noqa: PLR0913 - a command's options are its parameters
     count: Annotated[int, typer.Option(help="How many prompts to keep at most.")] = 10,
     beam: Annotated[int | None, typer.Option(help="How wide the search is.", show_default=False)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="How long a prompt may be.", show_default=False)] = None,
-    per_class: Annotated[int | None, typer.Option(help="Use only so many texts a class.", show_default=False)] = None,
+    per_class: Annotated[int | None, typer.Option(help="Use only so many texts per class.", show_default=False)] = None,
     seed: Annotated[int, typer.Option(help="The seed that draws them.")] = 13,
     backend: Backend = None,
     option: Options = None,

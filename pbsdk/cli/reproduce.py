@@ -72,7 +72,7 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     per_class: Annotated[
         int | None,
-        typer.Option(help="How many texts a class write generated prompts; all if left out.", show_default=False),
+        typer.Option(help="How many texts per class write generated prompts; all if left out.", show_default=False),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Where answers, cells and tables are kept.")] = Path("runs/reproduce"),
     budget: Annotated[

@@ -125,7 +125,9 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Column
         return f"the file {path.name}", read_columns(path, form)
     if isinstance(source, Mapping) and source and all(hasattr(part, "column_names") for part in source.values()):
         if split not in source:
-            raise InputError(f"the data set has the splits {', '.join(map(str, source))}; choose one with split=")
+            raise InputError(
+                f"the data set has the splits {', '.join(map(str, source))}; choose one with", setting="split"
+            )
         return _read(source[split], None, form)
     if isinstance(source, Mapping):
         table = {str(column): list(values) for column, values in source.items()}
@@ -189,10 +191,10 @@ def _existing(name: str, names: Sequence[str], table: str) -> str:
         return name
     only = names[0] if len(names) == 1 else ""
     mark = next((mark for mark in (";", "\t", ",", "|") if mark in only), None)
-    hint = f"; if {mark!r} separates its fields, say delimiter={mark!r}" if mark else ""
-    raise InputError(
-        f"{table} has no column {name!r}{_did_you_mean(name, names)}; it has {', '.join(names) or 'none'}{hint}"
-    )
+    problem = f"{table} has no column {name!r}{_did_you_mean(name, names)}; it has {', '.join(names) or 'none'}"
+    if mark is None:
+        raise InputError(problem)
+    raise InputError(f"{problem}; if {mark!r} separates its fields, say", setting="delimiter", value=repr(mark))
 
 
 def _guess(names: Sequence[str], usual: Sequence[str], taken: set[str | None], what: str, table: str) -> str:
@@ -203,7 +205,7 @@ def _guess(names: Sequence[str], usual: Sequence[str], taken: set[str | None], w
     if not found and len(free) == 1 and len(names) <= 2:
         return free[0]
     doubt = f"{' and '.join(found)} could all be" if found else "none of the columns is surely"
-    raise InputError(f"{doubt} the {what} in {table}, which has {', '.join(names) or 'none'}; say {what}=")
+    raise InputError(f"{doubt} the {what} in {table}, which has {', '.join(names) or 'none'}; say", setting=what)
 
 
 def _values(dataset: Any, column: str) -> list[Any]:
@@ -228,8 +230,9 @@ def _complete_rows(table: Columns, target: str | None, missing: str, name: str) 
             rows.append(row)
         elif missing == "refuse":
             raise InputError(
-                f"row {row + 1} of {name} has no value in the column {lacking[0]!r}; fill it in, or leave such rows out "
-                'with missing="drop"'
+                f"row {row + 1} of {name} has no value in the column {lacking[0]!r}; fill it in, or leave such rows out with",
+                setting="missing",
+                value='"drop"',
             )
     if not rows:
         raise InputError(f"{name} has no row in which nothing is missing")

@@ -242,7 +242,9 @@ def _label_words(classes: Sequence[Any], given: Mapping[Any, str] | None) -> dic
         for label, word in words.items():
             if not any(letter.isalpha() for letter in word):
                 raise InputError(
-                    f"the label {label!r} is not a word; name the classes with label_words={{{label!r}: 'great', ...}}"
+                    f"the label {label!r} is not a word; name the classes with",
+                    setting="label_words",
+                    value=f"{{{label!r}: 'great', ...}}",
                 )
     for one, other in pairwise(sorted(words, key=lambda label: words[label])):
         if words[one] == words[other]:

@@ -20,7 +20,9 @@ def refuse_markers(examples: Sequence[Example], mask_token: str, *, name: str = 
             if any(marker in text for text in example.texts):
                 raise InputError(
                     f"{name}[{at}] contains {marker!r}, which a model may take for its mask; change that text, "
-                    'or let pbsdk write it apart with markers="escape"'
+                    "or let pbsdk write it apart with",
+                    setting="markers",
+                    value='"escape"',
                 )
 
 
