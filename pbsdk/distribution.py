@@ -25,10 +25,14 @@ from pbsdk.errors import BadAnswer
 __all__ = ["LEAST", "MASS_TOLERANCE", "STEPS_PER_NAT", "Codes", "Floats", "MaskDistribution", "Tokens"]
 
 Codes = npt.NDArray[np.uint16]
+"""Log-probabilities on the grid."""
 Tokens = npt.NDArray[np.int64]
+"""Numbers of tokens."""
 Floats = npt.NDArray[np.float64]
+"""Probabilities, scores, weights."""
 
 STEPS_PER_NAT = 1024
+"""How fine the grid is: a code is a log-probability times minus this."""
 LEAST = 65535
 """The code of everything at or below e^-64: the grid's last step."""
 

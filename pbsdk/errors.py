@@ -39,7 +39,6 @@ from collections.abc import Mapping, Sized
 from typing import ClassVar, Protocol
 
 __all__ = [
-    "Answer",
     "BackendError",
     "BackendTimeout",
     "BackendUnavailable",

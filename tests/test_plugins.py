@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pbsdk import plugins
-from pbsdk.errors import InputError, MissingExtra, SetupError
+from pbsdk.errors import InputError, MissingExtra
 from pbsdk.plugins import BACKENDS, HEADS, SERVERS, WRITERS, PluginGroup
 
 ROOT = Path(__file__).parents[1]
@@ -40,7 +40,7 @@ def test_anybody_may_register_a_head(monkeypatch):
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == "pbsdk.heads" else [])
     assert HEADS.names() == ["tree"]
     assert HEADS.load("tree").__name__ == "Counter"
-    with pytest.raises(SetupError, match=r"no head is called 'tre'\. Did you mean 'tree'\? There are: tree"):
+    with pytest.raises(InputError, match=r"no head is called 'tre'\. Did you mean 'tree'\? There are: tree"):
         HEADS.load("tre")
 
 

@@ -198,7 +198,7 @@ class FittedEnsemble(Fitted):
             )
             for one in self.ensemble.learners
         )
-        return _State(learners=learners).model_dump()
+        return _State(learners=learners).model_dump(mode="json")
 
     @classmethod
     def restored(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> FittedEnsemble:

@@ -199,4 +199,4 @@ def _until(done):
 
 def test_python_cures_become_options():
     with pytest.raises(InputError, match=r"leave such rows out with --missing drop, which fit has$"), plainly():
-        raise InputError('leave such rows out with missing="drop"')
+        raise InputError("leave such rows out with", setting="missing", value='"drop"')

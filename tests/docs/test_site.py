@@ -29,6 +29,7 @@ MODULES = [
     "data.loading",
     "data.sampling",
     "data.tickets",
+    "distribution",
     "errors",
     "learning.explanation",
     "metering.meter",

@@ -284,7 +284,7 @@ def test_what_does_not_change_is_made_once(monkeypatch):
         made.append(args)
         return original(*args)
 
-    monkeypatch.setattr(boosting, "VerbalizerSearch", counted)
+    monkeypatch.setattr(voting, "VerbalizerSearch", counted)
     pool, labels = noisy_pool(n_templates=3, n_examples=60)
     boost(pool, labels, 2, rounds=30, m=2, seed=0)
     assert len(made) == 3
