@@ -1,0 +1,96 @@
+"""Views: what a regression reads of one prompt's answers, as few numbers per example.
+
+A view is chosen without labels, from the answers to the labelled texts, and turns any answers into centred features.
+
+Where answers are whole, the features are the log-probabilities of the tokens that are likeliest on average, each brought to
+mean 0 and deviation 1. Where a provider shows only its top k, what isn't shown is censored, and any number in its place would be
+invented. So there are two features per token: whether it is above the smallest one shown, and by how much.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from pbsdk.backend import STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
+from pbsdk.errors import BadAnswer
+from pbsdk.learning.matrix import CHANCES, TokenMatrix
+
+__all__ = ["View", "view_of"]
+
+LIKELIEST = 300
+"""How many tokens of whole answers a view has; from 100 to 1,000 it makes no difference."""
+
+SHOWN = 1000
+"""How many tokens of censored answers a view has at most, those that are shown most often."""
+
+SLICE = 4096
+"""How many tokens are looked at together."""
+
+LEAST_DEVIATION = 1e-3
+"""Added to each deviation, in nats: a token that hardly moves says hardly anything."""
+
+
+@dataclass(frozen=True)
+class View:
+    """Which tokens of a prompt's answers are read, and how they become features: `(value - mean) * scale`."""
+
+    tokens: Tokens
+    censored: bool
+    mean: Floats
+    scale: Floats
+
+    def features(self, matrix: TokenMatrix) -> Floats:
+        """Return the features (N, D) of the examples of a matrix."""
+        return self._features(matrix.codes_of(self.tokens), matrix.rest)
+
+    def features_of_one(self, answer: MaskDistribution) -> Floats:
+        """Return the features (D,) of one example."""
+        rest = None if answer.rest is None else np.array([answer.rest], dtype=np.uint16)
+        features: Floats = self._features(answer.at(self.tokens)[None], rest)[0]
+        return features
+
+    def _features(self, codes: Codes, rest: Codes | None) -> Floats:
+        if self.censored and rest is None:
+            raise BadAnswer("this classifier learned from a model's top k, and the answer doesn't say where it ends")
+        return (_values(codes, rest if self.censored else None) - self.mean) * self.scale
+
+
+def view_of(matrix: TokenMatrix) -> View:
+    """Choose the tokens of one prompt, and how they are scaled: to a mean square length of 1 in all."""
+    censored = matrix.rest is not None
+    weights = _times_shown(matrix) if matrix.rest is not None else _summed_chances(matrix)
+    best = np.argsort(-weights, kind="stable")[: SHOWN if censored else LIKELIEST]
+    columns = np.sort(best[weights[best] > 0])
+    tokens = columns if matrix.tokens is None else matrix.tokens[columns]
+    values = _values(np.ascontiguousarray(matrix.rows(columns).T), matrix.rest)
+    mean = values.mean(axis=0)
+    scale = np.ones_like(mean) if censored else 1 / (values.std(axis=0) + LEAST_DEVIATION)
+    length = np.square((values - mean) * scale).sum() / max(1, len(values))
+    return View(tokens.astype(np.int64), censored, mean, scale / np.sqrt(length) if length else scale)
+
+
+def _values(codes: Codes, rest: Codes | None) -> Floats:
+    """Return log-probabilities (N, k); of censored answers indicators and heights (N, 2k), side by side."""
+    if rest is None:
+        return codes / -float(STEPS_PER_NAT)
+    heights = np.maximum(rest[:, None].astype(np.int64) - codes, 0) / float(STEPS_PER_NAT)
+    return np.hstack([heights > 0, heights])
+
+
+def _summed_chances(matrix: TokenMatrix) -> Floats:
+    total = np.zeros(matrix.n_columns)
+    for _, panel in matrix.panels():
+        for at in range(0, len(panel), SLICE):
+            total[at : at + SLICE] += CHANCES[panel[at : at + SLICE]].sum(axis=1)
+    return total
+
+
+def _times_shown(matrix: TokenMatrix) -> npt.NDArray[np.int64]:
+    total = np.zeros(matrix.n_columns, dtype=np.int64)
+    assert matrix.rest is not None  # noqa: S101 - for the type checker
+    for start, panel in matrix.panels():
+        total += (panel < matrix.rest[start : start + panel.shape[1]]).sum(axis=1)
+    return total
