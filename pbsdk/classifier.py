@@ -172,6 +172,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
                     seed,
                     validation=(held_out_answers, problem.validation_labels) if held_out else None,
                     report=report,
+                    examples=[*train, *held_out],
                 )
             )
         self.classes_ = problem.classes
@@ -220,10 +221,10 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         answers = self._answers(examples, prompts, _union(model.tokens for model in models))
         places = [[prompts.index(prompt) for prompt in model.prompts] for model in models]
         labels = self.classes_.tolist()
-        for _ in examples:
+        for example in examples:
             group = list(islice(answers, len(prompts)))
             scores, *others = (
-                model.scores_of_one([group[place] for place in where])
+                model.scores_of_one([group[place] for place in where], example)
                 for model, where in zip(models, places, strict=True)
             )
             yield Prediction(labels[int(scores.argmax())], self.fitted_.probabilities(scores), tuple(others))
@@ -373,7 +374,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
 
     def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
         answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)
-        return np.array(list(self.fitted_.scores(answers))).reshape(len(examples), -1)
+        return np.array(list(self.fitted_.scores(answers, examples))).reshape(len(examples), -1)
 
     def _labels(self, scores: Floats) -> Labels:
         chosen: Labels = self.classes_[scores.argmax(axis=1)]

@@ -35,6 +35,7 @@ from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import Fitted, TokenOf, Word
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.verbalizer import says
+from pbsdk.queries.examples import Example
 
 __all__ = ["Ensemble", "FittedEnsemble", "SavedLearner", "WeakLearner"]
 
@@ -86,8 +87,8 @@ class Ensemble:
     def _alphas(self) -> Floats:
         return np.array([learner.alpha for learner in self.learners])
 
-    def opinions(self, answers: Iterable[MaskDistribution], n_examples: int) -> Iterator[npt.NDArray[np.intp]]:
-        """Yield, example by example, the class that each learner says (L,).
+    def opinions(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Iterator[npt.NDArray[np.intp]]:
+        """Yield, example by example, the class that each learner says (L,); -1 where its template wasn't asked.
 
         Answers come example by example, for each under all of `templates` in order; they need hold
         no more than `tokens`.
@@ -95,20 +96,22 @@ class Ensemble:
         templates, places = self._places
         stream = iter(answers)
         for _ in range(n_examples):
-            group = [answer.at(self.tokens) for answer in islice(stream, len(self.templates))]
+            group = list(islice(stream, len(self.templates)))
             if len(group) < len(self.templates):
                 raise BadAnswer(f"fewer answers came than {n_examples} examples need")
-            codes = np.stack(group)  # (templates, tokens)
-            yield says(codes[templates[:, None], places])
+            nothing = np.zeros(len(self.tokens), dtype=np.uint16)
+            codes = np.stack([nothing if answer is None else answer.at(self.tokens) for answer in group])
+            asked = np.array([answer is not None for answer in group])
+            yield np.where(asked[templates], says(codes[templates[:, None], places]), -1)
 
-    def votes(self, answers: Iterable[MaskDistribution], n_examples: int) -> Floats:
+    def votes(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Floats:
         """Return the summed alphas (N, C), from answers as `opinions` reads them."""
         votes = np.zeros((n_examples, self.n_classes))
         for example, said in enumerate(self.opinions(answers, n_examples)):
-            votes[example] = np.bincount(said, self._alphas, self.n_classes)
+            votes[example] = np.bincount(said[said >= 0], self._alphas[said >= 0], self.n_classes)
         return votes
 
-    def staged_votes(self, answers: Iterable[MaskDistribution], n_examples: int) -> Iterator[Floats]:
+    def staged_votes(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Iterator[Floats]:
         """Yield the votes (N, C) of the first learner, of the first two, and so on to all."""
         opinions = np.empty((n_examples, len(self.learners)), dtype=np.int32)
         for example, said in enumerate(self.opinions(answers, n_examples)):
@@ -123,10 +126,11 @@ class Ensemble:
         votes: Floats | None = None
         for alpha, said in zip(self._alphas, opinions, strict=True):
             votes = np.zeros((len(said), self.n_classes)) if votes is None else votes.copy()
-            votes[np.arange(len(said)), said] += alpha
+            voted = np.flatnonzero(np.asarray(said) >= 0)
+            votes[voted, said[voted]] += alpha
             yield votes
 
-    def predict(self, answers: Iterable[MaskDistribution], n_examples: int) -> npt.NDArray[np.intp]:
+    def predict(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> npt.NDArray[np.intp]:
         """Return the class (N,) with most votes, the lowest of equals."""
         classes: npt.NDArray[np.intp] = self.votes(answers, n_examples).argmax(axis=1)
         return classes
@@ -178,12 +182,13 @@ class FittedEnsemble(Fitted):
         """How many learners vote."""
         return len(self.ensemble.learners)
 
-    def scores_of_one(self, answers: Sequence[MaskDistribution]) -> Floats:
+    def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:
         """Return the summed alphas (C,) of one example."""
+        del example
         votes: Floats = self.ensemble.votes(answers, 1)[0]
         return votes
 
-    def staged_scores(self, answers: Iterable[MaskDistribution], n_examples: int) -> Iterator[Floats]:
+    def staged_scores(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Iterator[Floats]:
         """Yield the votes (N, C) of the first learner, of the first two, and so on to all."""
         return self.ensemble.staged_votes(answers, n_examples)
 

@@ -30,6 +30,7 @@ from pbsdk.errors import InputError
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.plugins import HEADS
+from pbsdk.queries.examples import Example
 
 __all__ = ["Fitted", "Head", "Trial", "Validation", "head_from", "head_named"]
 
@@ -58,6 +59,9 @@ class Trial:
         seed: what draws, if anything is drawn.
         validation: answers and labels that choose among models, if there are any.
         report: to be called after each of the head's `steps`.
+        examples: the examples themselves, those of the validation set last; for heads that read texts.
+        silent: where (N, prompts) an example wasn't asked, since the prompt shows it as a demonstration. The matrices
+            hold some other answer there, which is no evidence.
     """
 
     answers: Sequence[TokenMatrix]
@@ -66,6 +70,8 @@ class Trial:
     seed: int
     validation: Validation | None = None
     report: Callable[[], None] = _no_report
+    examples: Sequence[Example] = ()
+    silent: npt.NDArray[np.bool_] | None = None
 
 
 class Fitted(ABC):
@@ -90,8 +96,8 @@ class Fitted(ABC):
     validation_accuracy: float | None = None
 
     @abstractmethod
-    def scores_of_one(self, answers: Sequence[MaskDistribution]) -> Floats:
-        """Return the scores (C,) of one example, from its answers under each of `prompts`."""
+    def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:
+        """Return the scores (C,) of one example, from its answers under each of `prompts`; None where it wasn't asked."""
 
     @abstractmethod
     def state(self, word: Word) -> Mapping[str, Any]:
@@ -101,18 +107,19 @@ class Fitted(ABC):
     def explain(self, classes: Sequence[Any], prompts: Sequence[str], word: Word) -> Explanation:
         """Return what it learned as a table; `prompts` are those of the whole pool."""
 
-    def scores(self, answers: Iterable[MaskDistribution]) -> Iterator[Floats]:
+    def scores(self, answers: Iterable[MaskDistribution | None], examples: Iterable[Example]) -> Iterator[Floats]:
         """Yield the scores (C,) of each example as soon as its answers have come: all of `prompts`, in order."""
         stream = iter(answers)
-        while group := list(islice(stream, len(self.prompts))):
-            yield self.scores_of_one(group)
+        for example in examples:
+            yield self.scores_of_one(list(islice(stream, len(self.prompts))), example)
 
-    def scores_of(self, matrices: Sequence[TokenMatrix]) -> Floats:
+    def scores_of(self, matrices: Sequence[TokenMatrix], examples: Sequence[Example]) -> Floats:
         """Return the scores (N, C) of examples whose answers lie in the matrices of the whole pool."""
         used = [matrices[prompt].answers(self.tokens) for prompt in self.prompts]
-        return np.array([self.scores_of_one(group) for group in zip(*used, strict=True)])
+        groups = zip(*used, strict=True)
+        return np.array([self.scores_of_one(group, example) for group, example in zip(groups, examples, strict=True)])
 
-    def staged_scores(self, answers: Iterable[MaskDistribution], n_examples: int) -> Iterator[Floats]:
+    def staged_scores(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Iterator[Floats]:
         """Yield the scores (N, C) of the first learner, of the first two, and so on; for heads that add learners."""
         del answers, n_examples
         raise InputError("this head doesn't add one learner to another, so it has no stages")

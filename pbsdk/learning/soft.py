@@ -25,6 +25,7 @@ from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.regression import Space, fit_many, log_softmax
 from pbsdk.learning.verbalizer import check_labels
 from pbsdk.learning.views import View, view_of
+from pbsdk.queries.examples import Example
 
 __all__ = ["FittedRegression", "Soft"]
 
@@ -67,15 +68,18 @@ class FittedRegression(Fitted):
         """How many prompts are weighed."""
         return len(self.used)
 
-    def scores_of_one(self, answers: Sequence[MaskDistribution]) -> Floats:
+    def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:
         """Return the scores (C,) of one example."""
+        del example
         scores = self.bias.copy()
         for answer, view, weights in zip(answers, self.views, self.weights, strict=True):
-            scores += view.features_of_one(answer) @ weights
+            if answer is not None:  # features are centred, so none at all is the mean answer
+                scores += view.features_of_one(answer) @ weights
         return scores
 
-    def scores_of(self, matrices: Sequence[TokenMatrix]) -> Floats:
+    def scores_of(self, matrices: Sequence[TokenMatrix], examples: Sequence[Example]) -> Floats:
         """Return the scores (N, C) of examples whose answers lie in the matrices of the whole pool."""
+        del examples
         parts = zip(self.used, self.views, self.weights, strict=True)
         total: Floats = sum(view.features(matrices[prompt]) @ weights for prompt, view, weights in parts) + self.bias
         return total

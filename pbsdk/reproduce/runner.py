@@ -254,7 +254,7 @@ class Reproduction:
             seed=task.seed,
             model=self.backend.identity.name,
             measure=data.measure,
-            score=data.score(fitted.scores_of(answered.test).argmax(axis=1)),
+            score=data.score(fitted.scores_of(answered.test, data.test.examples).argmax(axis=1)),
             learners=fitted.size,
             classes=len(data.classes),
             train=len(draw.train.examples),
@@ -275,6 +275,7 @@ class Reproduction:
             len(data.classes),
             task.seed,
             None if method.merged else (answered.validation[: method.prompts], draw.validation.labels),
+            examples=draw.both.examples,
         )
 
     def _conditions(self, data: DataSet, method: Method) -> Conditions:

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
+from helpers.answers import texts
 
 from pbsdk.backend import MaskDistribution
 from pbsdk.classifier import PromptBoostingClassifier
@@ -42,7 +43,7 @@ class Centroid(Fitted):
         self.means = means
         self.n_classes = self.size = len(means)
 
-    def scores_of_one(self, answers):
+    def scores_of_one(self, answers, example):
         distances = ((self.means - answers[0].codes) ** 2).sum(axis=1)
         return 1 / (1 + distances)
 
@@ -103,8 +104,8 @@ def test_a_fitted_head_comes_back_from_its_state_and_scores_the_same(head):
     assert again.ensemble == fitted.ensemble
     assert again.prompts == fitted.prompts
     answers = [next(_answer(one, prompt, at)) for at in range(30) for prompt in fitted.prompts]
-    streamed = np.array(list(again.scores(answers)))
-    assert (streamed == fitted.scores_of(one.answers)).all()
+    streamed = np.array(list(again.scores(answers, texts(one.labels))))
+    assert (streamed == fitted.scores_of(one.answers, texts(one.labels))).all()
     assert np.allclose(fitted.probabilities(streamed).sum(axis=1), 1)
     assert (streamed.argmax(axis=1) == one.labels).mean() > 0.5
 
@@ -118,7 +119,7 @@ def test_validation_is_reported_by_each_head():
     held_out = trial(seed=6)
     for head in (Boosting(rounds=9, m=4), Voting(m=4), Best(m=4)):
         fitted = head.fit(trial(validation=(held_out.answers, held_out.labels)))
-        right = (fitted.scores_of(held_out.answers).argmax(axis=1) == held_out.labels).mean()
+        right = (fitted.scores_of(held_out.answers, texts(held_out.labels)).argmax(axis=1) == held_out.labels).mean()
         assert fitted.validation_accuracy == pytest.approx(right)
 
 
@@ -178,7 +179,9 @@ def test_a_head_of_another_package_trains_predicts_is_saved_and_explains_itself(
     loaded = PromptBoostingClassifier.load(tmp_path / "model.json", FakeBackend())
     assert (loaded.predict(TICKETS.test.texts) == clf.predict(TICKETS.test.texts)).all()
     assert len(loaded.explain().rows) == 1
-    assert (clf.fitted_.scores_of([TokenMatrix.from_codes(clf.fitted_.means)]).argmax(axis=1) == range(4)).all()
+    assert (
+        clf.fitted_.scores_of([TokenMatrix.from_codes(clf.fitted_.means)], texts(range(4))).argmax(axis=1) == range(4)
+    ).all()
     with pytest.raises(InputError, match="no stages"):
         list(clf.staged_score(TICKETS.test.texts, TICKETS.test.labels))
     with pytest.raises(AttributeError, match="'centroid' makes no ensemble"):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+from helpers.answers import texts
 
 from pbsdk.backend import MaskDistribution, Vocabulary
 from pbsdk.classifier import PromptBoostingClassifier
@@ -56,7 +57,7 @@ def test_random_labels_stay_at_chance_in_cross_validation():
 def test_noise_is_calibrated_to_no_confidence():
     labels = np.arange(120) % 2
     model = Soft().fit(Trial(noise(labels, 3), labels, 2, 3))
-    unseen = model.probabilities(model.scores_of(noise(labels, 4)))
+    unseen = model.probabilities(model.scores_of(noise(labels, 4), texts(labels)))
     assert unseen.max(axis=1).mean() < 0.65
 
 
@@ -78,7 +79,7 @@ def test_matrices_give_the_scores_that_streamed_answers_give():
     model = Soft().fit(Trial(pool, labels, 3, 0))
     rows = [matrix.codes_of(np.arange(matrix.n_columns)) for matrix in pool]
     answers = (MaskDistribution(codes=codes[at]) for at in range(30) for codes in rows)
-    assert np.allclose(np.array(list(model.scores(answers))), model.scores_of(pool))
+    assert np.allclose(np.array(list(model.scores(answers, texts(labels)))), model.scores_of(pool, texts(labels)))
 
 
 def test_words_are_found_again_in_a_vocabulary_that_numbers_them_otherwise(tmp_path):
@@ -137,5 +138,5 @@ def test_seventy_seven_classes_are_learned_in_a_blink():
         codes[np.arange(len(labels)), labels] -= 3500
         pool.append(TokenMatrix.from_codes(codes))
     model = Soft().fit(Trial(pool, labels, 77, 0))
-    assert model.scores_of(pool).shape == (308, 77)
-    assert (model.scores_of(pool).argmax(axis=1) == labels).mean() > 0.9
+    assert model.scores_of(pool, texts(labels)).shape == (308, 77)
+    assert (model.scores_of(pool, texts(labels)).argmax(axis=1) == labels).mean() > 0.9
