@@ -40,5 +40,9 @@ def loss(log_probabilities: Floats, labels: Labels) -> float:
 
 def temperature(scores: Floats, labels: Labels) -> float:
     """Return the factor on scores (N, C) under whose softmax the labels are likeliest."""
-    losses = [loss(log_softmax(scores * factor), labels) for factor in TEMPERATURES]
-    return float(TEMPERATURES[int(np.argmin(losses))])
+    low, high = 0, len(TEMPERATURES) - 1  # the loss is convex in the factor
+    while low < high:
+        middle = (low + high) // 2
+        here, further = (loss(log_softmax(scores * factor), labels) for factor in TEMPERATURES[middle : middle + 2])
+        low, high = (low, middle) if here <= further else (middle + 1, high)
+    return float(TEMPERATURES[low])

@@ -26,6 +26,8 @@ class Explanation:
 
     classes: tuple[Any, ...]
     rows: tuple[LearnerRow, ...]
+    note: str = ""
+    """What the head has to say besides: how it was chosen, for example."""
 
     def weights(self, label: Any) -> dict[str, float]:
         """Return the words by which a class is recognised, weightiest first, with their summed weights."""
@@ -52,20 +54,23 @@ class Explanation:
                 }
                 for row in self.rows
             ],
+            **({"note": self.note} if self.note else {}),
         }
 
     def __str__(self) -> str:
-        return "\n".join(
+        table = "\n".join(
             "  ".join(cell.ljust(width) for cell, width in zip(line, self._widths(), strict=True)).rstrip()
             for line in (self._header(), *self._cells())
         )
+        return f"{table}\n\n{self.note}" if self.note else table
 
     def _repr_html_(self) -> str:
         def line(cells: Sequence[str], tag: str) -> str:
             return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
 
         body = "".join(line(cells, "td") for cells in self._cells())
-        return f"<table><thead>{line(self._header(), 'th')}</thead><tbody>{body}</tbody></table>"
+        note = f"<pre>{html.escape(self.note)}</pre>" if self.note else ""
+        return f"<table><thead>{line(self._header(), 'th')}</thead><tbody>{body}</tbody></table>{note}"
 
     def _header(self) -> tuple[str, ...]:
         return ("#", "weight", "prompt", *map(str, self.classes))

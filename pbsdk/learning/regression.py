@@ -3,7 +3,7 @@
 Ten prompts with hundreds of tokens each are thousands of features, and the labelled examples are often few. What the examples
 can tell apart spans no more dimensions than there are examples, so a `Space` turns the features into orthogonal coordinates
 first, largest variance first, by way of whichever Gram matrix is smaller: that of examples or that of features. A
-regression in these coordinates is exactly the one in the features, and `weights` turns it back.
+regression in these coordinates is exactly the one in the features. `duals` turns it back: weights of features are `features.T @ duals`.
 
 `fit_many` minimises, for each problem with a strength C and row weights w,
 
@@ -24,9 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
+from scipy.linalg import eigh
 
 from pbsdk.backend import Floats
 
@@ -52,42 +54,60 @@ def log_softmax(scores: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Space:
-    """Orthogonal coordinates (N, rank) of centred features, and the projection (D, rank) that makes them."""
+    """Orthogonal coordinates (N, rank) of centred features."""
 
     coordinates: Floats
-    projection: Floats
 
     @classmethod
     def of(cls, features: npt.NDArray[np.floating]) -> Space:
         """Return the coordinates of centred features (N, D)."""
         n_examples, n_features = features.shape
         if n_examples <= n_features:
-            variances, vectors = _largest(features @ features.T)
-            roots = np.sqrt(variances)
-            return cls(vectors * roots, features.T @ (vectors / roots))
+            return cls.of_gram(features @ features.T)
         _, vectors = _largest(features.T @ features)
-        return cls(features @ vectors, vectors)
+        return cls(features @ vectors)
 
-    def weights(self, solution: Floats) -> Floats:
-        """Return the weights (D, C) of the features, given those of the coordinates."""
-        return self.projection @ solution
+    @classmethod
+    def of_gram(cls, gram: npt.NDArray[np.floating]) -> Space:
+        """Return the coordinates of centred features whose inner products (N, N) are given."""
+        variances, vectors = _largest(gram)
+        return cls(vectors * np.sqrt(variances))
+
+    @cached_property
+    def _back(self) -> Floats:
+        variances = np.einsum("ij,ij->j", self.coordinates, self.coordinates)
+        back: Floats = self.coordinates / np.maximum(variances, np.finfo(np.float64).tiny)
+        return back
+
+    def duals(self, solution: Floats) -> Floats:
+        """Return the weight (N, C) of each example, given those of the coordinates."""
+        return self._back @ solution
+
+    def within(self, duals: Floats) -> Floats:
+        """Return the part of some duals that this space can express."""
+        return self._back @ (self.coordinates.T @ duals)
 
 
 def _largest(gram: npt.NDArray[np.floating]) -> tuple[Floats, Floats]:
     """Return the largest eigenvalues and their vectors, in descending order; at least one."""
-    values, vectors = np.linalg.eigh(gram.astype(np.float64))
-    values, vectors = values[::-1][:MOST_COORDINATES], vectors[:, ::-1][:, :MOST_COORDINATES]
+    size = len(gram)
+    values, vectors = eigh(
+        gram.astype(np.float64), subset_by_index=(max(0, size - MOST_COORDINATES), size - 1), driver="evr"
+    )
+    values, vectors = values[::-1], vectors[:, ::-1]
     count = max(1, int((values > LEAST_VARIANCE * max(values[0], 0.0)).sum()))
     # A space without any variance keeps one coordinate, which is 0 for all.
-    return np.maximum(values[:count], np.finfo(np.float64).tiny), vectors[:, :count]
+    return np.maximum(values[:count], 0.0), vectors[:, :count]
 
 
-def fit_many(
+def fit_many(  # noqa: PLR0913 - a problem, and how exactly it is solved
     coordinates: Floats,
     labels: npt.NDArray[np.intp],
     n_classes: int,
     strengths: Sequence[float],
     weights: npt.ArrayLike | None = None,
+    *,
+    tolerance: float = TOLERANCE,
 ) -> Floats:
     """Solve one problem per strength (B,), each with its own row weights (B, N) in [0, 1].
 
@@ -115,7 +135,7 @@ def fit_many(
         momentum = np.where(uphill, 0.0, (pace - 1) / next_pace)
         now, ahead, pace = stepped, stepped + momentum[:, None, None] * moved, next_pace
         gain = np.einsum("bij,bij,bi->b", slope, slope, 1 / bound[alive]) / total[alive]
-        left = gain >= 10 * TOLERANCE**2
+        left = gain >= 10 * tolerance**2
         if not left.all():
             solved[alive[~left]] = now[~left]
             alive, now, ahead, pace = alive[left], now[left], ahead[left], pace[left]

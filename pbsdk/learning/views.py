@@ -9,7 +9,7 @@ invented. So there are two features per token: whether it is above the smallest 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -51,6 +51,10 @@ class View:
         rest = None if answer.rest is None else np.array([answer.rest], dtype=np.uint16)
         features: Floats = self._features(answer.at(self.tokens)[None], rest)[0]
         return features
+
+    def moved(self, centre: Floats) -> View:
+        """Return the same view with other features as its origin."""
+        return replace(self, mean=self.mean + centre / self.scale)
 
     def _features(self, codes: Codes, rest: Codes | None) -> Floats:
         if self.censored and rest is None:

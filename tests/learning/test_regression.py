@@ -24,7 +24,7 @@ def test_coordinates_are_orthogonal_and_lose_nothing(n_examples, n_features):
     gram = space.coordinates.T @ space.coordinates
     assert np.allclose(gram, np.diag(np.diag(gram)), atol=1e-9)
     assert (np.diff(np.diag(gram)) <= 1e-9).all()
-    assert np.allclose(features @ space.projection, space.coordinates)
+    assert np.allclose(space.within(features), features)
     assert np.allclose(space.coordinates @ space.coordinates.T, features @ features.T)
 
 
@@ -33,7 +33,7 @@ def test_a_regression_is_scikit_learns(n_examples, n_features, strength):
     features, labels = problem(n_examples, n_features)
     space = Space.of(features)
     (solution,) = fit_many(space.coordinates, labels, 3, [strength])
-    ours = log_softmax(features @ space.weights(solution[:-1]) + solution[-1])
+    ours = log_softmax(features @ (features.T @ space.duals(solution[:-1])) + solution[-1])
     theirs = LogisticRegression(C=strength, tol=1e-10, max_iter=10_000).fit(features, labels)
     assert np.allclose(ours, theirs.predict_log_proba(features), atol=0.005)
     assert (ours.argmax(axis=1) == theirs.predict(features)).all()

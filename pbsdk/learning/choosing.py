@@ -1,0 +1,207 @@
+"""Nested cross-validation of regressions: which views and strengths do well on texts they weren't learned from.
+
+A candidate is a share of the texts' own words (0: the answers alone, 1: the words alone) and a strength of the regression. With
+few examples the candidate that happens to do best is often not the best, so nothing is staked on one: candidates are averaged
+in log space, each weighed by how likely it makes the labels of the examples that were left out. Averages of linear models are linear.
+
+How good that average is must not be read off the folds that weighed it. So each fold is left out a second time, together with each
+other fold: the pairs weigh the candidates, and the fold itself tests what came of it. These scores (`Chosen.left_out`) also set
+the temperature, so that probabilities mean what they say. Every problem is solved in one batch per view (`regression.fit_many`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+import numpy.typing as npt
+
+from pbsdk.backend import Floats
+from pbsdk.learning.calibration import loss, stratified_folds, temperature
+from pbsdk.learning.linear import Material
+from pbsdk.learning.regression import Space, fit_many, log_softmax
+
+__all__ = ["Candidate", "Chosen", "Grid", "choose", "grid_for"]
+
+SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
+STRENGTHS = (3.0, 10.0, 30.0, 100.0)
+SHARPNESS = 0.25
+"""A candidate whose examples left out are together a nat less likely weighs this much less, in nats."""
+
+LEAST_WEIGHT = 1e-3
+"""Relative to the best candidate; what weighs less is left out."""
+
+LOOSE = 3e-4
+"""The tolerance of regressions that are fitted only to be compared."""
+
+Labels = npt.NDArray[np.intp]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """What is tried, and how it is compared."""
+
+    shares: tuple[float, ...]
+    strengths: tuple[float, ...]
+    folds: int
+    repeats: int
+    nested: bool
+    """Whether folds are left out in pairs too."""
+
+
+def grid_for(labels: Labels, n_classes: int, *, texts: bool) -> Grid:
+    """Return as fine a grid as so many examples and classes are worth and can afford."""
+    fewest = int(np.bincount(labels, minlength=n_classes).min())
+    folds = max(2, min(5, fewest))
+    size = len(labels) * n_classes
+    shares = SHARES if texts else (0.0,)
+    if size <= 2_000:
+        return Grid(shares, STRENGTHS, folds, 2, nested=folds > 2)
+    if size <= 16_000:
+        return Grid(shares, (10.0, 30.0), folds, 1, nested=folds > 2)
+    return Grid(shares[::2], (30.0,), min(3, folds), 1, nested=False)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A regression that was tried: its view and strength, how it did on examples left out, and what it weighs."""
+
+    text_share: float
+    strength: float
+    loss: float
+    """The mean negative log-likelihood of the labels, at the candidate's own temperature."""
+    accuracy: float
+    weight: float
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """The average of the candidates, as duals (N, C) per view and a bias (C,), at its temperature."""
+
+    candidates: tuple[Candidate, ...]
+    answers: Floats
+    texts: Floats | None
+    bias: Floats
+    left_out: Floats
+    """The log-probabilities (N, C) of each example, by regressions and weights that never saw it."""
+    temperature: float
+
+
+class _Spaces:
+    """The space of each share: coordinates of both views side by side, brought to orthogonal ones."""
+
+    def __init__(self, material: Material) -> None:
+        self._answers = Space.of(material.answers)
+        self._texts = None if material.texts is None else material.text_space
+
+    def at(self, share: float) -> Space:
+        """Return the space of a share."""
+        if self._texts is None or share == 0:
+            return self._answers
+        if share == 1:
+            return self._texts
+        sides = np.sqrt(1 - share) * self._answers.coordinates, np.sqrt(share) * self._texts.coordinates
+        return Space.of(np.hstack(sides))
+
+    def split(self, share: float, duals: Floats) -> tuple[Floats, Floats | None]:
+        """Return the parts of duals that belong to the answers and to the texts."""
+        texts = None if self._texts is None else share * self._texts.within(duals)
+        return (1 - share) * self._answers.within(duals), texts
+
+
+@dataclass(frozen=True)
+class _Solved:
+    """One candidate: the whole fit, and the log-probabilities of examples left out, once and twice."""
+
+    share: float
+    strength: float
+    duals: Floats
+    bias: Floats
+    once: Floats
+    """(repeats, N, C)"""
+    twice: Floats | None
+    """(repeats, folds, N, C): entry f was learned without fold f too; rows of f itself are meaningless."""
+
+
+def choose(material: Material, grid: Grid, seed: int) -> Chosen:
+    """Try every candidate of the grid, and average them."""
+    folds = stratified_folds(material.labels, grid.folds, grid.repeats, seed)
+    spaces = _Spaces(material)
+    solved = [one for share in grid.shares for one in _solve(spaces.at(share), material, share, grid, folds)]
+    once = [log_softmax(one.once.mean(axis=0)) for one in solved]
+    weights, factors, losses = _weigh(once, material.labels)
+    left_out = _left_out(solved, folds, material.labels) if grid.nested else _averaged(once, weights, factors)
+    final = temperature(left_out, material.labels)
+    answers = np.zeros((len(material.labels), material.n_classes))
+    texts = np.zeros_like(answers) if material.texts is not None and max(grid.shares) > 0 else None
+    bias = np.zeros(material.n_classes)
+    for one, weight, factor in zip(solved, weights, factors, strict=True):
+        if weight > 0:
+            for_answers, for_texts = spaces.split(one.share, one.duals)
+            answers += final * weight * factor * for_answers
+            bias += final * weight * factor * one.bias
+            if texts is not None and for_texts is not None:
+                texts += final * weight * factor * for_texts
+    candidates = (
+        Candidate(
+            one.share,
+            one.strength,
+            lost,
+            float((scores.argmax(axis=1) == material.labels).mean()),
+            float(weight),
+        )
+        for one, lost, scores, weight in zip(solved, losses, once, weights, strict=True)
+    )
+    return Chosen(tuple(candidates), answers, texts, bias, log_softmax(final * left_out), final)
+
+
+def _solve(space: Space, material: Material, share: float, grid: Grid, folds: Labels) -> Iterator[_Solved]:
+    """Solve all problems of one view: the whole, without each fold, and without each pair of folds."""
+    labels, n_classes = material.labels, material.n_classes
+    absent: list[tuple[int, tuple[int, ...]]] = []
+    for repeat in range(grid.repeats):
+        absent += [(repeat, (fold,)) for fold in range(grid.folds)]
+        absent += [(repeat, pair) for pair in combinations(range(grid.folds), 2) if grid.nested]
+    rows = np.array([np.ones(len(labels)), *(~np.isin(folds[repeat], out) for repeat, out in absent)], dtype=np.float64)
+    for strength in grid.strengths:
+        whole, *parts = fit_many(space.coordinates, labels, n_classes, [strength] * len(rows), rows, tolerance=LOOSE)
+        once = np.zeros((grid.repeats, len(labels), n_classes))
+        twice = np.zeros((grid.repeats, grid.folds, len(labels), n_classes)) if grid.nested else None
+        for (repeat, out), solution in zip(absent, parts, strict=True):
+            left = np.flatnonzero(np.isin(folds[repeat], out))
+            scores = log_softmax(space.coordinates[left] @ solution[:-1] + solution[-1])
+            if len(out) == 1:
+                once[repeat, left] = scores
+            elif twice is not None:
+                for outer, inner in (out, out[::-1]):
+                    of_inner = folds[repeat][left] == inner
+                    twice[repeat, outer, left[of_inner]] = scores[of_inner]
+        yield _Solved(share, strength, space.duals(whole[:-1]), whole[-1], once, twice)
+
+
+def _weigh(scores: Sequence[Floats], labels: Labels) -> tuple[Floats, Floats, Floats]:
+    """Return each candidate's weight, its temperature, and its loss at that temperature."""
+    factors = np.array([temperature(one, labels) for one in scores])
+    losses = np.array([loss(log_softmax(f * one), labels) for f, one in zip(factors, scores, strict=True)])
+    weights = np.exp(-SHARPNESS * len(labels) * (losses - losses.min()))
+    weights[weights < LEAST_WEIGHT] = 0
+    return weights / weights.sum(), factors, losses
+
+
+def _averaged(scores: Sequence[Floats], weights: Floats, factors: Floats) -> Floats:
+    total: Floats = sum(w * f * one for one, w, f in zip(scores, weights, factors, strict=True) if w > 0)
+    return log_softmax(total)
+
+
+def _left_out(solved: Sequence[_Solved], folds: Labels, labels: Labels) -> Floats:
+    """Return the log-probabilities (N, C) of each fold under an average that was weighed without it."""
+    total = np.zeros_like(solved[0].once[0])
+    for repeat, dealt in enumerate(folds):
+        for fold in range(dealt.max() + 1):
+            inside, outside = dealt == fold, dealt != fold
+            inner = [one.twice[repeat, fold][outside] for one in solved if one.twice is not None]
+            weights, factors, _ = _weigh(inner, labels[outside])
+            total[inside] += _averaged([one.once[repeat][inside] for one in solved], weights, factors)
+    return log_softmax(total / len(folds))

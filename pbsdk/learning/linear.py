@@ -1,0 +1,304 @@
+"""Linear models over views: what every regression of ours becomes, however it was found.
+
+A `Material` is what the labelled examples of a trial are made of: a view of each prompt's answers, perhaps a view of the texts, and
+their features, centred. A `FittedRegression` has a weight per feature and class. Its scores are log-probabilities up to a
+constant; it can be read, saved, and asked for by tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Annotated, Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
+from scipy.sparse import csr_matrix
+from sklearn.utils.extmath import randomized_svd
+
+from pbsdk.backend import Floats, MaskDistribution, Tokens
+from pbsdk.learning.explanation import Explanation, LearnerRow
+from pbsdk.learning.heads import Fitted, TokenOf, Trial, Word
+from pbsdk.learning.matrix import TokenMatrix
+from pbsdk.learning.regression import MOST_COORDINATES, Space, log_softmax
+from pbsdk.learning.texts import SavedTextView, TextView
+from pbsdk.learning.verbalizer import check_labels
+from pbsdk.learning.views import View, view_of
+from pbsdk.queries.examples import Example
+
+__all__ = ["FittedRegression", "Material", "WeighedTexts", "restored"]
+
+WORDS_SHOWN = 8
+"""How many tokens of each prompt an explanation names per class."""
+
+TEXT_ITSELF = "(the text's own words)"
+"""What an explanation calls the view of the texts, in a prompt's place."""
+
+MOST_COMPARED = 3000
+"""How many texts are compared each with each; of more, only the largest components are found."""
+
+LARGEST = 300
+
+_DIGITS = 9
+
+Facts = Mapping[str, str | int | float | bool | None]
+
+
+@dataclass(frozen=True)
+class Material:
+    """The labelled examples of a trial, the validation set among them, as features.
+
+    Attributes:
+        labels: the class (N,) of each example.
+        views: what is read of each prompt's answers.
+        answers: the features (N, D) of all prompts side by side, centred, with a mean square length of 1.
+        texts: what is read of the texts, if it is.
+    """
+
+    labels: npt.NDArray[np.intp]
+    n_classes: int
+    views: tuple[View, ...]
+    answers: npt.NDArray[np.float32]
+    texts: TextView | None
+    _scale: float
+    _text_features: csr_matrix | None
+
+    @classmethod
+    def of(cls, trial: Trial, *, texts: bool = False) -> Self:
+        """Read a trial; with `texts`, the examples' own words too."""
+        labels = check_labels(trial.labels, trial.n_classes, trial.answers[0].n_examples)
+        pools = [trial.answers]
+        if trial.validation is not None:
+            pools.append(trial.validation[0])
+            labels = np.concatenate([labels, np.asarray(trial.validation[1], dtype=np.int64)])
+        views, blocks = [], []
+        for place, matrix in enumerate(trial.answers):
+            view = view_of(matrix)
+            block = np.vstack([view.features(pool[place]).astype(np.float32) for pool in pools])
+            asked = np.ones(len(block), dtype=np.bool_) if trial.silent is None else ~trial.silent[:, place]
+            centre = block[asked].mean(axis=0, dtype=np.float64)
+            block -= centre.astype(np.float32)
+            block[~asked] = 0  # no evidence: the mean answer
+            views.append(view.moved(centre))
+            blocks.append(block)
+        answers = np.hstack(blocks)
+        scale = _unit(float(np.square(answers).sum(dtype=np.float64)) / len(answers))
+        answers *= np.float32(scale)
+        text_view = TextView.of(trial.examples) if texts else None
+        features = text_view.features(trial.examples) if text_view is not None else None
+        return cls(labels, trial.n_classes, tuple(views), answers, text_view, scale, features)
+
+    @cached_property
+    def text_space(self) -> Space:
+        """The coordinates of the texts, centred, with a mean square length of 1; the largest alone where texts are many."""
+        features = self._text_features
+        assert features is not None  # noqa: S101 - for the type checker
+        if features.shape[0] > MOST_COMPARED and features.shape[1] > MOST_COORDINATES:
+            left, sizes, _ = randomized_svd(features, LARGEST, random_state=0)
+            flat = left * sizes * self._text_scale
+            return Space.of(flat - flat.mean(axis=0))
+        gram = (features @ features.T).toarray() * self._text_scale**2
+        mean = gram.mean(axis=0)
+        return Space.of_gram(gram + mean.mean() - mean[:, None] - mean)
+
+    @cached_property
+    def _text_scale(self) -> float:
+        features = self._text_features
+        assert features is not None  # noqa: S101 - for the type checker
+        mean = np.asarray(features.mean(axis=0)).ravel()
+        return _unit(float(features.multiply(features).sum() / features.shape[0] - mean @ mean))
+
+    def fitted(self, answers: Floats, texts: Floats | None, bias: Floats, facts: Facts) -> FittedRegression:
+        """Return the model with these duals (N, C) of the answers and of the texts, and this bias (C,)."""
+        weights = np.round(self._scale * (self.answers.T.astype(np.float64) @ answers), _DIGITS)
+        weighed = None
+        if texts is not None:
+            assert self.texts is not None and self._text_features is not None  # noqa: S101, PT018 - for the type checker
+            centred = texts - texts.mean(axis=0)
+            of_terms = np.round(self._text_scale**2 * (self._text_features.T @ centred), _DIGITS)
+            bias = bias - np.asarray(self._text_features.mean(axis=0)).ravel() @ of_terms
+            weighed = WeighedTexts(self.texts, of_terms)
+        ends = np.cumsum([len(view.mean) for view in self.views])[:-1]
+        prompts = tuple(range(len(self.views)))
+        return FittedRegression(
+            prompts, self.views, tuple(np.split(weights, ends)), np.round(bias, _DIGITS), weighed, facts
+        )
+
+
+def _unit(mean_square: float) -> float:
+    return 1 / np.sqrt(mean_square) if mean_square > 0 else 1.0
+
+
+@dataclass(frozen=True)
+class WeighedTexts:
+    """A view of the texts, and a weight (D, C) for each of its n-grams."""
+
+    view: TextView
+    weights: Floats
+
+    def scores(self, examples: Sequence[Example]) -> Floats:
+        """Return what it adds to the scores (N, C)."""
+        added: Floats = self.view.features(examples) @ self.weights
+        return added
+
+
+@dataclass(frozen=True)
+class FittedRegression(Fitted):
+    """A view and weights (D, C) per prompt and perhaps for the texts, and a bias (C,)."""
+
+    used: tuple[int, ...]
+    views: tuple[View, ...]
+    weights: tuple[Floats, ...]
+    bias: Floats
+    texts: WeighedTexts | None = None
+    facts: Facts = field(default_factory=dict)
+    history: tuple[Any, ...] = ()
+    validation_accuracy: float | None = None
+
+    @property
+    def n_classes(self) -> int:  # type: ignore[override] # read only
+        """How many classes it tells apart."""
+        return len(self.bias)
+
+    @property
+    def prompts(self) -> tuple[int, ...]:  # type: ignore[override] # read only
+        """The prompts whose answers are read."""
+        return self.used
+
+    @property
+    def tokens(self) -> Tokens:  # type: ignore[override] # read only
+        """The tokens that some view reads."""
+        return np.unique(np.concatenate([view.tokens for view in self.views]))
+
+    @property
+    def size(self) -> int:  # type: ignore[override] # read only
+        """How many prompts are weighed."""
+        return len(self.used)
+
+    def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:
+        """Return the scores (C,) of one example."""
+        scores = self.bias.copy() if self.texts is None else self.bias + self.texts.scores([example])[0]
+        for answer, view, weights in zip(answers, self.views, self.weights, strict=True):
+            if answer is not None:  # features are centred, so none at all is the mean answer
+                scores += view.features_of_one(answer) @ weights
+        return scores
+
+    def scores_of(self, matrices: Sequence[TokenMatrix], examples: Sequence[Example]) -> Floats:
+        """Return the scores (N, C) of examples whose answers lie in the matrices of the whole pool."""
+        parts = zip(self.used, self.views, self.weights, strict=True)
+        total: Floats = sum(view.features(matrices[prompt]) @ weights for prompt, view, weights in parts) + self.bias
+        return total if self.texts is None else total + self.texts.scores(examples)
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Return the calibrated probabilities (..., C)."""
+        return np.exp(log_softmax(scores))
+
+    def state(self, word: Word) -> Mapping[str, Any]:
+        """Return the views and weights as plain values, tokens beside their words."""
+        prompts = tuple(
+            _SavedView(
+                prompt=prompt,
+                censored=view.censored,
+                tokens=tuple(view.tokens.tolist()),
+                words=tuple(word(token) for token in view.tokens.tolist()),
+                mean=tuple(view.mean.tolist()),
+                scale=tuple(view.scale.tolist()),
+                weights=tuple(map(tuple, weights.tolist())),
+            )
+            for prompt, view, weights in zip(self.used, self.views, self.weights, strict=True)
+        )
+        texts = None
+        if self.texts is not None:
+            weights = tuple(map(tuple, self.texts.weights.tolist()))
+            texts = _SavedTexts(view=self.texts.view.saved(), weights=weights)
+        return _State(bias=tuple(self.bias.tolist()), prompts=prompts, texts=texts).model_dump(mode="json")
+
+    def explain(self, classes: Sequence[Any], prompts: Sequence[str], word: Word) -> Explanation:
+        """Return, prompt by prompt, the tokens that speak most for each class, and how much they weigh on average."""
+        rows = []
+        for prompt, view, weights in zip(self.used, self.views, self.weights, strict=True):
+            # A token of a censored view has two weights: being shown, and a nat above the smallest.
+            strength = (weights * view.scale[:, None] if view.censored else weights).reshape(
+                -1, *self._token_shape(view)
+            )
+            speaks = strength.sum(axis=0)  # (tokens, C)
+            order = np.argsort(-speaks, axis=0, kind="stable")[:WORDS_SHOWN]
+            for ranked in order:
+                words = tuple(word(int(view.tokens[at])) for at in ranked)
+                weight = float(speaks[ranked, np.arange(self.n_classes)].mean())
+                rows.append(LearnerRow(prompts[prompt], words, weight))
+        if self.texts is not None:
+            terms = self.texts.view.terms
+            for ranked in np.argsort(-self.texts.weights, axis=0, kind="stable")[:WORDS_SHOWN]:
+                weight = float(self.texts.weights[ranked, np.arange(self.n_classes)].mean())
+                rows.append(LearnerRow(TEXT_ITSELF, tuple(terms[at] for at in ranked), weight))
+        return Explanation(tuple(classes), tuple(sorted(rows, key=lambda row: -row.weight)))
+
+    def _token_shape(self, view: View) -> tuple[int, int]:
+        return len(view.tokens), self.n_classes
+
+
+class _SavedView(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    prompt: Annotated[int, Field(ge=0)]
+    censored: bool
+    tokens: tuple[Annotated[int, Field(ge=0)], ...]
+    words: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+    weights: tuple[tuple[float, ...], ...]
+
+
+class _SavedTexts(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    view: SavedTextView
+    weights: tuple[tuple[float, ...], ...]
+
+
+class _State(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    bias: tuple[float, ...]
+    prompts: tuple[_SavedView, ...]
+    texts: _SavedTexts | None = None
+
+
+def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> FittedRegression:
+    """Return the regression that `FittedRegression.state` describes."""
+    saved = _State.model_validate(state)
+    if len(saved.bias) != n_classes or not saved.prompts:
+        raise ValueError(f"it needs a bias for each of {n_classes} classes, and a prompt")
+    for k, one in enumerate(saved.prompts):
+        size = len(one.tokens) * (2 if one.censored else 1)
+        if not (len(one.words) == len(one.tokens) and len(one.mean) == len(one.scale) == len(one.weights) == size):
+            raise ValueError(f"prompts.{k} needs a word, a mean, a scale and weights for each token")
+        if one.prompt >= n_prompts or any(len(row) != n_classes for row in one.weights):
+            raise ValueError(f"prompts.{k} needs a prompt of the {n_prompts}, and weights for {n_classes} classes")
+    views, weights = [], []
+    for one in saved.prompts:
+        view, order = _translated(one, token_of)
+        views.append(view)
+        weights.append(np.array(one.weights)[order])
+    used = tuple(one.prompt for one in saved.prompts)
+    return FittedRegression(used, tuple(views), tuple(weights), np.array(saved.bias), _texts(saved.texts, n_classes))
+
+
+def _texts(saved: _SavedTexts | None, n_classes: int) -> WeighedTexts | None:
+    if saved is None:
+        return None
+    view = TextView.restored(saved.view)
+    if len(saved.weights) != len(view.terms) or any(len(row) != n_classes for row in saved.weights):
+        raise ValueError(f"texts needs weights for each n-gram and {n_classes} classes")
+    return WeighedTexts(view, np.array(saved.weights).reshape(-1, n_classes))
+
+
+def _translated(saved: _SavedView, token_of: TokenOf) -> tuple[View, npt.NDArray[np.intp]]:
+    """Return a view in the vocabulary at hand, tokens ascending, and how its features are reordered for that."""
+    tokens = np.array([token_of(*pair) for pair in zip(saved.tokens, saved.words, strict=True)], dtype=np.int64)
+    order = np.argsort(tokens, kind="stable")
+    both = np.concatenate([order, order + len(order)]) if saved.censored else order
+    return View(tokens[order], saved.censored, np.array(saved.mean)[both], np.array(saved.scale)[both]), both

@@ -1,0 +1,87 @@
+"""What `auto` tried, how each attempt did on examples it hadn't seen, and what came of it, as a table."""
+
+from __future__ import annotations
+
+import html
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict
+
+from pbsdk.formatting import percent
+
+__all__ = ["Selection", "Tried"]
+
+HEADER = ("weight", "accuracy", "loss", "head", "settings")
+
+
+class Tried(BaseModel):
+    """One attempt: a head and its settings, cross-validated."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    head: str
+    settings: dict[str, float | int]
+    loss: float
+    """The mean negative log-likelihood of the labels of examples that were left out, calibrated."""
+    accuracy: float
+    """The share of examples left out that it gets right."""
+    weight: float
+    """Its share of the average that was chosen; 0: not chosen."""
+
+    def said(self) -> str:
+        """Return the settings in words."""
+        return ", ".join(f"{name.replace('_', ' ')} {value:g}" for name, value in self.settings.items())
+
+
+class Selection(BaseModel):
+    """Everything that was tried, and how good the choice is."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    tried: tuple[Tried, ...]
+    accuracy: float
+    """Of the choice itself, on examples that neither taught nor chose it, where `nested`."""
+    nested: bool
+    """Whether the choice was cross-validated too, or only what it was made among."""
+    text_accuracy: float | None
+    """The best of the texts' own words alone (TF-IDF and a regression): what costs no pass."""
+    n_examples: int
+
+    @property
+    def reason(self) -> str:
+        """Why this was chosen, in a sentence or two."""
+        used = [one for one in self.tried if one.weight > 0]
+        best = min(self.tried, key=lambda one: one.loss)
+        said = f"the lowest loss on examples left out has {best.head} ({best.said()})"
+        if len(used) > 1:
+            said += f"; {len(used)} attempts are too close to tell apart and are averaged"
+        said += f". Cross-validated accuracy {percent(self.accuracy)}"
+        if self.text_accuracy is not None:
+            said += f"; TF-IDF and logistic regression on the same {self.n_examples} texts, at no pass: {percent(self.text_accuracy)}"
+        return said + "."
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the table as plain data."""
+        return {**self.model_dump(mode="json"), "reason": self.reason}
+
+    def __str__(self) -> str:
+        lines = [HEADER, *self._cells()]
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        table = (
+            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+        )
+        return "\n".join([*table, self.reason])
+
+    def _repr_html_(self) -> str:
+        def line(cells: Sequence[str], tag: str) -> str:
+            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+        body = "".join(line(cells, "td") for cells in self._cells())
+        return (
+            f"<table><thead>{line(HEADER, 'th')}</thead><tbody>{body}</tbody></table><p>{html.escape(self.reason)}</p>"
+        )
+
+    def _cells(self) -> list[tuple[str, ...]]:
+        ranked = sorted(self.tried, key=lambda one: (-one.weight, one.loss))
+        return [(f"{one.weight:.3f}", percent(one.accuracy), f"{one.loss:.3f}", one.head, one.said()) for one in ranked]
