@@ -30,7 +30,7 @@ def pbsdk(*arguments, cwd=None, **environment):
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     return subprocess.run(
         [sys.executable, "-m", "pbsdk", *map(str, arguments)],
-        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, check=False, timeout=300,
+        capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}, check=False, timeout=600,
     )  # fmt: skip
 
 
