@@ -1,6 +1,7 @@
 """Shared set-up: Hypothesis draws the same examples every time, and benchmark data beside the checkout are found."""
 
 import os
+import sys
 from functools import cache
 from pathlib import Path
 
@@ -27,3 +28,28 @@ def folder_of(tmp_path_factory):
         return build(tmp_path_factory.mktemp(family) / f"tiny-{family}", family, causal=causal)
 
     return make
+
+
+@pytest.fixture(scope="session")
+def benchmarks(tmp_path_factory):
+    """A folder of benchmark data: `desk`, `mrpc`, and a pool of prompts."""
+    from helpers.benchmarks import write_benchmarks
+
+    return write_benchmarks(tmp_path_factory.mktemp("data"))
+
+
+@pytest.fixture
+def pool(benchmarks, monkeypatch):
+    """The pool of prompts beside the benchmark data, which are the ones that are found."""
+    monkeypatch.setenv("PBSDK_DATA", str(benchmarks))
+    return str(benchmarks / "pool.json")
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """A `datasets` library that answers from memory, and remembers what it was asked for."""
+    from helpers.hub import datasets_library
+
+    library = datasets_library()
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    return library

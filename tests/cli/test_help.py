@@ -1,23 +1,20 @@
 """That help teaches, and that what it teaches is true: every example is typed as it stands."""
 
 import csv
-import io
-import os
 import re
 import shlex
 import subprocess
 import sys
-from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
 import typer.main
+from helpers.commands import called, environment, pbsdk
 
-from pbsdk.cli import app, main
+from pbsdk.cli import app
 from pbsdk.data.tickets import load_tickets
 from pbsdk.testing import FakeBackend
 
-BIN = Path(sys.executable).parent
 FRAMES = re.compile(r"[\u2500-\u257f\x1b]")
 NEEDS_MORE = {
     "pbsdk demo": "a model, for a minute; `make demo` and its own test run it",
@@ -55,16 +52,10 @@ EXAMPLES = [
 ]
 
 
-def environment(**more):
-    plain = {name: value for name, value in os.environ.items() if name not in {"NO_COLOR", "FORCE_COLOR"}}
-    return {**plain, "PATH": f"{BIN}:{os.environ['PATH']}", "PBSDK_BACKEND": "fake", **more}
-
-
 def shell(line, folder, **more):
     command = ["bash", "-euo", "pipefail", "-c", line]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=folder, env=environment(**more), check=False, timeout=120
-    )
+    given = environment(**{"PBSDK_BACKEND": "fake", **more})
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=given, check=False, timeout=120)
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
@@ -99,16 +90,13 @@ def work(tmp_path_factory):
     return folder
 
 
-def called(line, monkeypatch):
-    """Run a line in this process, which saves the time to start one."""
+def run(line):
+    """Run a line in this process, and write its file if it names one."""
     command, _, file = line.partition(" > ")
-    out, err = io.StringIO(), io.StringIO()
-    monkeypatch.setattr(sys, "argv", shlex.split(command))
-    with redirect_stdout(out), redirect_stderr(err), pytest.raises(SystemExit) as ended:
-        main()
+    shown = called(*shlex.split(command)[1:])
     if file:
-        Path(file).write_text(out.getvalue())
-    return ended.value.code or 0, err.getvalue()
+        Path(file).write_text(shown.stdout)
+    return shown
 
 
 def test_every_example_that_needs_no_model_does_what_it_says(work, monkeypatch):
@@ -132,9 +120,9 @@ def test_every_example_that_needs_no_model_does_what_it_says(work, monkeypatch):
     as_writer = f" -o mask=last --label-words {labels}"
     failed = []
     for line in [*first, other, *rest]:
-        code, err = called(line + (as_writer if " generate " in line else ""), monkeypatch)
-        if code != ENDS.get(line, 0):
-            failed.append((line, code, err))
+        shown = run(line + (as_writer if " generate " in line else ""))
+        if shown.returncode != ENDS.get(line, 0):
+            failed.append((line, shown.returncode, shown.stderr))
     assert not failed
     assert (work / "report.html").is_file()
 
@@ -182,7 +170,7 @@ def in_terminal(line, folder, **more):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         cwd=folder,
-        env=environment(**{"TERM": "xterm", "COLUMNS": "100", **more}),
+        env=environment(**{"PBSDK_BACKEND": "fake", "TERM": "xterm", "COLUMNS": "100", **more}),
         check=False,
         timeout=120,
     )
@@ -210,3 +198,11 @@ def test_help_and_version_import_neither_scikit_learn_nor_numba_nor_numpy(tmp_pa
     for words in (["--help"], ["--version"], ["fit", "--help"], ["prompts"]):
         shown = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
         assert shown.stdout.splitlines()[-1] == "[]"
+
+
+def test_help_teaches():
+    shown = pbsdk("--help")
+    assert shown.returncode == 0
+    for command in ("demo", "audit", "plan", "why-miss", "explain", "backends"):
+        assert command in shown.stdout
+    assert pbsdk().stdout.strip() == shown.stdout.strip()

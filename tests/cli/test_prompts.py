@@ -1,9 +1,9 @@
-"""`pbsdk prompts`: list, show, check, generate."""
+"""`pbsdk prompts`: list, show, check, generate, refine."""
 
 import json
 
 import pytest
-from helpers.commands import called
+from helpers.commands import called, write_table
 
 from pbsdk.audit.report import AuditReport
 from pbsdk.data.tickets import load_tickets
@@ -112,11 +112,10 @@ def test_generate_refuses_words_that_do_not_fit(tmp_path):
 
 def test_refine_shows_the_passes_first_and_fit_warns_when_the_same_texts_choose_all(tmp_path):
     tickets = load_tickets()
-    files = []
-    for name, part in (("train", tickets.train), ("dev", tickets.validation)):
-        rows = [{"text": text, "label": label} for text, label in zip(part.texts, part.labels, strict=True)]
-        files.append(tmp_path / f"{name}.jsonl")
-        files[-1].write_text("\n".join(map(json.dumps, rows)))
+    files = [
+        write_table(tmp_path / f"{name}.jsonl", part)
+        for name, part in (("train", tickets.train), ("dev", tickets.validation))
+    ]
     (tmp_path / "all.json").write_text(json.dumps([f"<input> {word} <mask>." for word in "ABCDEFGHIJKL"]))
     common = ("--validation", files[1], "--backend", "fake", "--run", tmp_path / "run")
     chosen = (

@@ -1,7 +1,6 @@
-"""`pbsdk serve` and `pbsdk parity`, in processes of their own and over a real socket."""
+"""`pbsdk serve`, in a process of its own and over a real socket."""
 
 import contextlib
-import json
 import re
 import signal
 import subprocess
@@ -31,27 +30,19 @@ def served(*arguments):
             process.kill()
 
 
-def test_a_served_model_trains_the_same_classifier_and_is_found_to_be_the_same(tmp_path):
+def test_a_served_model_trains_the_same_classifier(tmp_path):
     train = load_tickets().train
-    with served("fake", "-o", "seed=3") as url:
-        with (
-            connect("http", url=url, run=tmp_path / "there") as there,
-            connect("fake", seed=3, run=tmp_path / "here") as here,
-        ):
-            prompts = ["<input> So <mask>.", "<input> The <mask>"]
-            far, near = (
-                PromptBoostingClassifier(lm, prompts, rounds=10, random_state=0).fit(train.texts, train.labels)
-                for lm in (there, here)
-            )
-            assert far.ensemble_ == near.ensemble_
-        same = pbsdk("parity", "fake", "http", "--a", "seed=3", "--b", f"url={url}", "--json")
-        assert same.returncode == 0, same.stderr
-        assert json.loads(same.stdout)["verdict"] == "same"
-        texts = tmp_path / "texts.txt"
-        texts.write_text("One text.\n\nAnother one.\n")
-        other = pbsdk("parity", "fake", "http", "--b", f"url={url}", "--texts", texts)
-        assert other.returncode == 1
-        assert "different" in other.stdout
+    with (
+        served("fake", "-o", "seed=3") as url,
+        connect("http", url=url, run=tmp_path / "there") as there,
+        connect("fake", seed=3, run=tmp_path / "here") as here,
+    ):
+        prompts = ["<input> So <mask>.", "<input> The <mask>"]
+        far, near = (
+            PromptBoostingClassifier(lm, prompts, rounds=10, random_state=0).fit(train.texts, train.labels)
+            for lm in (there, here)
+        )
+        assert far.ensemble_ == near.ensemble_
 
 
 def test_options_and_addresses_that_cannot_work_are_one_line():
@@ -59,7 +50,6 @@ def test_options_and_addresses_that_cannot_work_are_one_line():
         ("serve", "fake", "-o", "seed"),
         ("serve", "fake", "--host", "0.0.0.0"),
         ("serve", "nonesuch"),
-        ("parity", "fake", "fake", "--texts", "/no/such/file"),
     ):
         shown = pbsdk(*arguments)
         assert shown.returncode == 1

@@ -5,10 +5,10 @@ import sys
 import types
 
 import pytest
+from helpers.hub import Dataset
 
 from pbsdk.data.loading import LabelledTexts, load_table
 from pbsdk.errors import InputError, MissingExtra
-from pbsdk.reproduce.benchmarks import BENCHMARKS, LABEL_WORDS, data_folder, named
 
 ROWS = [('Très bon, "vraiment"', "good"), ("line one\nline two", "bad"), ("", "bad")]
 EXPECTED = LabelledTexts([text for text, _ in ROWS], [label for _, label in ROWS])
@@ -21,43 +21,6 @@ def write(path, content, encoding="utf-8"):
 
 def quoted(rows, mark):
     return "\r\n".join(mark.join('"' + field.replace('"', '""') + '"' for field in row) for row in rows) + "\r\n"
-
-
-class Dataset:
-    """What pbsdk uses of a Hugging Face data set."""
-
-    def __init__(self, features=None, **columns):
-        self._columns = columns
-        self.column_names = list(columns)
-        self.features = features or dict.fromkeys(columns)
-
-    def __getitem__(self, column):
-        return self._columns[column]
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """A `datasets` library that answers from memory, and remembers what it was asked for."""
-    library = types.ModuleType("datasets")
-    library.asked = []
-    library.answers = {}
-
-    def load_dataset(name, config=None, *, split=None):
-        library.asked.append((name, config, split))
-        if name not in library.answers:
-            raise FileNotFoundError(f"{name} is not on the hub")
-        return library.answers[name]
-
-    library.load_dataset = load_dataset
-    monkeypatch.setitem(sys.modules, "datasets", library)
-    return library
-
-
-@pytest.fixture
-def no_data(monkeypatch, tmp_path):
-    empty = tmp_path / "no-data"
-    empty.mkdir()
-    monkeypatch.setenv("PBSDK_DATA", str(empty))
 
 
 # Formats
@@ -296,74 +259,3 @@ def test_texts_and_labels_of_the_wrong_kind():
 def test_an_unknown_suffix(tmp_path):
     with pytest.raises(InputError, match=r"a\.xlsx ends in \.xlsx; give one of \.csv"):
         load_table(write(tmp_path / "a.xlsx", "x"))
-
-
-# The benchmarks
-
-
-def test_benchmarks_are_read_from_the_data_folder(tmp_path, monkeypatch):
-    (tmp_path / "toy" / "16-13").mkdir(parents=True)
-    write(tmp_path / "toy" / "meta.json", json.dumps({"labels": ["no", "yes"], "pair": True}))
-    row = json.dumps({"text": "a", "text_pair": "b", "label": 1})
-    write(tmp_path / "toy" / "train.jsonl", row)
-    write(tmp_path / "toy" / "16-13" / "dev.jsonl", row)
-    monkeypatch.setenv("PBSDK_DATA", str(tmp_path))
-    assert data_folder() == tmp_path
-    assert named("toy") == named("toy", "16-13/dev") == LabelledTexts([("a", "b")], ["yes"])
-    with pytest.raises(InputError, match="toy has no split 'dev'; it has 16-13/dev, train"):
-        named("toy", "dev")
-    with pytest.raises(InputError, match=r"no data set is called 'toi' \(did you mean 'toy'\?\)"):
-        named("toi")
-    write(tmp_path / "toy" / "meta.json", "{}")
-    with pytest.raises(InputError, match=r"meta.json can't be read"):
-        named("toy")
-
-
-def test_a_data_folder_that_is_not_there_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setenv("PBSDK_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"PBSDK_DATA names .*nowhere, which is not a folder"):
-        data_folder()
-
-
-def test_without_the_variable_there_is_no_data_folder_and_the_error_names_it(tmp_path, monkeypatch):
-    (tmp_path / "toy").mkdir()
-    write(tmp_path / "toy" / "meta.json", json.dumps({"labels": ["no", "yes"]}))
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("PBSDK_DATA", raising=False)
-    assert data_folder() is None
-    with pytest.raises(InputError, match=r"no data set is called 'toy'.*set PBSDK_DATA to a folder that holds them"):
-        named("toy")
-
-
-@pytest.mark.usefixtures("no_data")
-def test_benchmarks_come_from_the_hub_with_the_literatures_names(hub):
-    names = types.SimpleNamespace(names=["ABBR", "ENTY", "DESC", "HUM", "LOC", "NUM"])
-    features = {"text": None, "coarse_label": names, "fine_label": None}
-    hub.answers["CogComp/trec"] = Dataset(features, text=["Who?", "Where?"], coarse_label=[3, 4], fine_label=[1, 2])
-    assert named("trec", "test") == LabelledTexts(["Who?", "Where?"], ["human", "location"])
-    hub.answers["stanfordnlp/snli"] = Dataset(premise=["a", "b"], hypothesis=["c", "d"], label=[2, -1])
-    assert named("snli", "test") == LabelledTexts([("a", "c")], ["contradiction"])
-    hub.answers["SetFit/subj"] = Dataset(text=["x"], label=[0], label_text=["objective"])
-    assert named("subj") == LabelledTexts(["x"], ["objective"])
-    assert hub.asked == [
-        ("CogComp/trec", None, "test"),
-        ("stanfordnlp/snli", None, "validation"),
-        ("SetFit/subj", None, "train"),
-    ]
-    with pytest.raises(InputError, match=r"the hub has no split '16-13/train'.*few_shot.*PBSDK_DATA"):
-        named("trec", "16-13/train")
-
-
-@pytest.mark.usefixtures("no_data")
-def test_a_benchmark_that_is_nowhere_names_both_cures(monkeypatch):
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match=r"qnli is not on this machine; set PBSDK_DATA .*, or pip install datasets"):
-        named("qnli")
-
-
-@pytest.mark.parametrize("name", BENCHMARKS)
-def test_every_class_of_a_benchmark_has_a_label_word_of_its_own(name):
-    words = LABEL_WORDS[name]
-    assert len(set(words.values())) == len(words)
-    if BENCHMARKS[name].names:
-        assert set(BENCHMARKS[name].names) == set(words)

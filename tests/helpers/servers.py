@@ -17,6 +17,12 @@ import numpy as np
 from pbsdk.backend import MaskDistribution, MaskedQuery, Part
 from pbsdk.testing import FakeBackend
 
+TOKEN = "open-sesame-8675309"
+
+
+def headers(token: str = TOKEN) -> dict[str, str]:
+    return {"Authorization": f"Bearer {token}"}
+
 
 @dataclass
 class Reply:

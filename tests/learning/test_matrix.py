@@ -1,26 +1,13 @@
 """Matrices from streams: whole and partial answers, in memory and on disk."""
 
-import errno
-import os
-import tempfile
-
 import numpy as np
 import pytest
+from helpers.problems import drawn, stream
 
 from pbsdk.backend import MaskDistribution
 from pbsdk.errors import BadAnswer, InputError
 from pbsdk.learning.matrix import CHANCES, TokenMatrix, collect
 from pbsdk.learning.verbalizer import VerbalizerSearch, uniform_weights
-
-
-def drawn(n_examples, n_templates, n_tokens, seed=0):
-    return np.random.default_rng(seed).integers(0, 9000, (n_examples, n_templates, n_tokens)).astype(np.uint16)
-
-
-def stream(codes):
-    for example in codes:
-        for row in example:
-            yield MaskDistribution(codes=row.copy())
 
 
 @pytest.mark.parametrize("max_memory", [10**9, 0, 3 * 2 * 37 * 4, 3 * 2 * 37 * 5])
@@ -52,20 +39,6 @@ def test_no_more_answers_are_held_than_memory_allows():
 
     with collect(watched(), 200, 2, max_memory=2000):
         assert most < 5
-
-
-def test_spilled_matrices_leave_nothing_behind(tmp_path):
-    with collect(stream(drawn(20, 2, 30)), 20, 2, max_memory=100, folder=tmp_path) as matrices:
-        search = VerbalizerSearch(matrices[0], np.arange(20) % 2, 2)
-        search.best(uniform_weights(20))
-        descriptors = [matrix._spill._file for matrix in matrices]
-    assert all(file.closed for file in descriptors)
-    assert list(tmp_path.iterdir()) == []
-    search.close()
-    matrices = collect(stream(drawn(20, 2, 30)), 20, 2, max_memory=100, folder=tmp_path)
-    file = matrices[0]._spill._file
-    del matrices  # forgotten without being closed
-    assert file.closed
 
 
 @pytest.mark.parametrize("n_classes", [2, 3])
@@ -155,29 +128,6 @@ def test_answers_of_different_kinds_are_refused():
 def test_no_examples_make_empty_matrices():
     with collect(iter(()), 0, 3) as matrices:
         assert [matrix.n_examples for matrix in matrices] == [0, 0, 0]
-
-
-def test_a_folder_that_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(InputError, match=r"missing.*choose another folder"):
-        collect(stream(drawn(2, 1, 4)), 2, 1, max_memory=0, folder=tmp_path / "missing")
-
-
-def test_a_full_disk_is_named(monkeypatch):
-    class Full:
-        closed = False
-
-        def seek(self, offset):
-            return offset
-
-        def write(self, data):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        def close(self):
-            self.closed = True
-
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda **_: Full())
-    with pytest.raises(InputError, match=r"No space left.*make room"):
-        collect(stream(drawn(2, 1, 4)), 2, 1, max_memory=0)
 
 
 def test_probabilities_follow_the_grid():

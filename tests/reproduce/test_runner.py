@@ -1,4 +1,4 @@
-"""The paper's tables: methods that share answers, cells that are remembered, results beside the paper's."""
+"""The paper's tables: methods that share answers, cells that are remembered, and runs that go on."""
 
 import json
 import os
@@ -7,65 +7,22 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
-from statistics import fmean
 
 import pytest
+from helpers.benchmarks import PROMPTS
 from sklearn.metrics import f1_score
 
 from pbsdk import PromptBoostingClassifier
-from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded, InputError, LedgerError
 from pbsdk.ledger.reader import DATABASE, LedgerReader
 from pbsdk.ledger.verifier import verify_run
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.queries.pools import load_pool
-from pbsdk.queries.templates import Template
-from pbsdk.reproduce.benchmarks import data_folder, few_shot_of, named, published_prompts
-from pbsdk.reproduce.figures import FIGURES, ROWS, TITLES, figure
+from pbsdk.reproduce.benchmarks import few_shot_of, named
 from pbsdk.reproduce.methods import METHODS
-from pbsdk.reproduce.results import ResultCell, Results
 from pbsdk.reproduce.runner import Reproduction
 from pbsdk.reproduce.settings import Settings
 from pbsdk.testing import FakeBackend
-
-WORDS = {"billing": "money", "shipping": "deliver", "technical": "app", "account": "account"}
-PROMPTS = [
-    f"<input> {said} <mask>."
-    for said in ("So", "My", "The", "A", "This", "Our", "Any", "One", "Her", "His", "Its", "No")
-]
-
-needs_data = pytest.mark.skipif(data_folder() is None, reason="the benchmark data are not here; set PBSDK_DATA to them")
-
-
-def lines(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-
-
-@pytest.fixture(scope="module")
-def benchmarks(tmp_path_factory):
-    """Two small data sets in the form of benchmark data: tickets by department, and pairs that say the same or not."""
-    folder, tickets = tmp_path_factory.mktemp("data"), load_tickets()
-    names = sorted(WORDS.values())
-    parts = {"train": ("train", "validation"), "test": ("test",)}
-    for split, sources in parts.items():
-        found = [getattr(tickets, source) for source in sources]
-        rows = [(text, label) for part in found for text, label in zip(part.texts, part.labels, strict=True)]
-        lines(folder / "desk" / f"{split}.jsonl", [{"text": t, "label": names.index(WORDS[c])} for t, c in rows])
-        texts = [text for text, _ in rows]
-        pairs = [{"text": t, "text_pair": t.upper(), "label": 1} for t in texts[:40]]
-        pairs += [{"text": t, "text_pair": other, "label": 0} for t, other in zip(texts[40:80], texts, strict=False)]
-        lines(folder / "mrpc" / f"{split}.jsonl", pairs)
-    (folder / "desk" / "meta.json").write_text(json.dumps({"labels": names}))
-    (folder / "mrpc" / "meta.json").write_text(json.dumps({"labels": ["not_equivalent", "equivalent"], "pair": True}))
-    (folder / "pool.json").write_text(json.dumps({"prompts": PROMPTS, "prompts_mask_last": []}))
-    return folder
-
-
-@pytest.fixture
-def pool(benchmarks, monkeypatch):
-    monkeypatch.setenv("PBSDK_DATA", str(benchmarks))
-    return str(benchmarks / "pool.json")
 
 
 def settings(pool, **more):
@@ -291,102 +248,3 @@ def test_a_killed_run_goes_on_where_it_was(tmp_path, benchmarks, pool):
     assert 0 < held < passes(report) == verify_run(tmp_path / "killed" / "run").answers
     found = json.loads(again.stdout)
     assert [cell["score"] for cell in found["cells"]] == [cell.score for cell in straight.cells]
-
-
-def test_the_command_prints_tables_and_writes_three_files(tmp_path, benchmarks, pool):
-    out = tmp_path / "out"
-    arguments = ("--datasets", "desk", "--prompts", pool, "--seeds", "13,21", "--test-rows", 20, "--folder", out)
-    methods = ("--methods", "boosting-1,boosting-5,boosting,k-32")
-    planned = reproduced(benchmarks, *arguments, *methods, "--plan")
-    assert "the budget allows it" in planned.stdout
-    shown = reproduced(benchmarks, *arguments, *methods)
-    assert shown.stdout.startswith("Model: fake.")
-    assert "| PromptBoosting, k = 32 |" in shown.stdout
-    assert "desk 13" in shown.stderr
-    assert "within budget: at most 10 of 10 passes per example (fit)" in shown.stderr
-    assert (out / "results.md").read_text("utf-8").strip() == shown.stdout.strip()
-    assert len(json.loads((out / "results.json").read_text("utf-8"))["cells"]) == 8
-    assert (out / "results.png").read_bytes().startswith(b"\x89PNG")
-    refused = reproduced(benchmarks, *arguments, *methods, "--budget", 3, "--folder", tmp_path / "small")
-    assert (refused.returncode, refused.stdout) == (3, "")
-    wrong = reproduced(benchmarks, *arguments, "--seeds", "13,x")
-    assert wrong.returncode == 1
-    assert "error: seeds are whole numbers" in wrong.stderr
-
-
-def a_cell(**more):
-    given = {
-        "key": "", "dataset": "trec", "prompts": "paper", "pool": "trec", "method": "boosting", "k": 16, "seed": 13, "model": "m",
-        "measure": "accuracy", "score": 0.5, "learners": 3, "classes": 6, "train": 96, "validation": 96, "test": 500,
-        "n_prompts": 10, "passes": 1920, "asking_seconds": 60.0, "training_seconds": 0.5,
-    }  # fmt: skip
-    return ResultCell(**{**given, **more})
-
-
-def test_tables_show_means_deviations_and_the_papers_figures():
-    cells = [
-        a_cell(score=0.6, seed=13),
-        a_cell(score=0.7, seed=21),
-        a_cell(method="voting", score=0.25),
-        a_cell(dataset="mine", method="voting", score=1.0, pool="topic"),
-    ]
-    text = Results(tuple(cells), "m").to_markdown()
-    assert "| method | TREC | mine |" in text
-    assert "| PromptBoosting | 65.0 (7.1) / 81.6 (4.0) | - |" in text
-    assert "| PromptVoting | 25.0 / 67.2 (6.7) | 100.0 |" in text
-    assert "| TREC | trec | 16 | 2 | 96 + 96 | 500 | 10 | 1,920 | 60 s | 0.5 s |" in text
-    found = Results(tuple(cells), "m").to_dict()["summaries"][0]
-    assert found["mean"] == pytest.approx(65)
-    assert found["paper"] == {"mean": 81.6, "deviation": 4.0}
-
-
-def test_two_sets_of_prompts_are_told_apart():
-    cells = (a_cell(dataset="rte", score=0.6), a_cell(dataset="rte", prompts="own", score=0.5))
-    text = Results(cells, "m").to_markdown()
-    assert "| PromptBoosting, paper prompts | 60.0 / 60.0 (5.5) |" in text
-    assert "| PromptBoosting, own prompts | 50.0 / 60.6 (2.0) |" in text
-
-
-def test_the_picture_has_what_the_cells_say():
-    sizes = [a_cell(method=f"k-{k}", k=k, train=6 * k, score=k / 512) for k in (32, 64)]
-    prompts = [a_cell(method=f"boosting-{d}", n_prompts=min(d, 17), score=d / 20) for d in (1, 5, 20)]
-    results = Results((a_cell(), *sizes, *prompts), "m")
-    size, number = results.plot().axes
-    drawn = {collection.get_label(): collection[0].get_xydata().tolist() for collection in number.containers}
-    assert drawn == {"TREC": [[1, 5], [5, 25], [17, 100]]}
-    assert size.containers[0][0].get_xydata().tolist() == [[16, 50], [32, 6.25], [64, 12.5]]
-    (paper,) = [line for line in number.lines if "paper" in line.get_label()]
-    assert paper.get_xydata().tolist() == [[1, 41.3], [5, 78.0], [20, 81.9]]
-    assert Results((a_cell(),), "m").plot() is None
-
-
-def test_the_papers_figures_have_the_averages_that_it_prints():
-    eight = list(TITLES)[:8]
-    for method, average in (
-        ("boosting", 71.4), ("boosting-32", 71.9), ("boosting-1", 62.9), ("boosting-5", 70.2), ("boosting-10", 71.4),
-        ("boosting-20", 71.3),
-    ):  # fmt: skip
-        assert fmean(FIGURES[method][name].mean for name in eight) == pytest.approx(average, abs=0.0501)
-    assert fmean(one.mean for one in FIGURES["boosting"].values()) == pytest.approx(71.5, abs=0.0501)
-    assert fmean(one.mean for one in FIGURES["boosting-32"].values()) == pytest.approx(72.5, abs=0.0501)
-    assert figure("k-32", "trec") is None
-    assert set(FIGURES) <= set(ROWS) == set(METHODS)
-
-
-@needs_data
-@pytest.mark.parametrize("name", ["sst2", "mr", "agnews", "trec", "snli", "rte"])
-def test_the_published_pool_begins_with_the_papers_ten(name):
-    prompts = published_prompts(name)
-    assert prompts[:10] == load_pool(name).prompts
-    assert len(prompts) >= 50
-    assert all(Template(prompt).is_pair == (name in {"snli", "rte"}) for prompt in prompts)
-
-
-@needs_data
-def test_published_draws_are_taken_where_they_are():
-    draw = few_shot_of("agnews", seed=21)
-    assert draw.train == named("agnews", "16-21/train")
-    assert draw.validation == named("agnews", "16-21/dev")
-    larger = few_shot_of("trec", k=128, seed=13)
-    assert larger.train.labels.count("abbreviation") == 70  # all 86 but the sixteen for validation
-    assert larger.validation.labels.count("abbreviation") == 16

@@ -1,8 +1,6 @@
 """Recordings: what a run's answers become, and that a replay is the run again and nothing else."""
 
 import json
-import subprocess
-import sys
 import zlib
 
 import numpy as np
@@ -283,29 +281,3 @@ def test_the_top_of_a_model_is_another_model_with_its_numbers():
     for wrong in (0, 1001, True, 2.5):
         with pytest.raises(InputError, match="whole number from 1 to 1000"):
             TopOnly(FakeBackend(), wrong)
-
-
-def test_the_command_records_and_the_backend_replays(recorded, tmp_path):
-    folder, labels = recorded
-
-    def pbsdk(*arguments):
-        command = [sys.executable, "-m", "pbsdk", *map(str, arguments)]
-        return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
-
-    shown = pbsdk("record", folder / "run", tmp_path / "x.pbrec", "--phase", "predict", "--backend", "fake", "--json")
-    assert json.loads(shown.stdout) == {
-        "saved": str(tmp_path / "x.pbrec"),
-        "model": "fake",
-        "answers": 24,
-        "bytes": (tmp_path / "x.pbrec").stat().st_size,
-    }
-    new = tmp_path / "new.jsonl"
-    new.write_text("\n".join(json.dumps({"text": text}) for text in NEW))
-    replay = ("--backend", "replay", "-o", f"file={tmp_path / 'x.pbrec'}", "--run", tmp_path / "run")
-    predicted = pbsdk("predict", folder / "model.json", new, *replay)
-    assert [json.loads(line)["label"] for line in predicted.stdout.splitlines()] == labels
-    assert "warning" not in predicted.stderr
-    wrong = pbsdk("record", folder / "run", tmp_path / "y.pbrec", "--backend", "fake", "-o", "seed=1")
-    assert wrong.returncode == 1
-    assert "another model" in wrong.stderr
-    assert not (tmp_path / "y.pbrec").exists()

@@ -2,7 +2,7 @@ import pytest
 import torch
 from helpers.tiny_models import ask
 
-from pbsdk.errors import BackendUnavailable, BadAnswer, InputError
+from pbsdk.errors import BackendUnavailable, BadAnswer
 from pbsdk_backends._local.passes import Passes, batches
 from pbsdk_backends._local.sharing import Row, tree
 from pbsdk_backends._tokens.reading import Reading
@@ -39,7 +39,7 @@ def test_batches_hold_every_row_once_within_the_budget(padded):
     for batch in cut:
         lengths = [len(row.ids) for row in batch]
         used = max(lengths) * len(lengths) if padded else sum(lengths)
-        assert len(batch) == 1 or used <= 200
+        assert len(batch) == 1 or used <= (100 if padded else max(LENGTHS))
 
 
 def test_there_is_little_padding():
@@ -118,31 +118,3 @@ def test_a_real_model_answers_the_same_after_memory_ran_out(folder_of):
     again = backend.fill(queries)
     assert failed
     assert max(abs(one.codes.astype(int) - other).max() for one, other in zip(again, expected, strict=True)) <= 1
-
-
-def test_a_tree_keeps_positions_and_sight_apart():
-    readings = [Reading([7, 8, 1, 2], 3, 0), Reading([7, 8, 3], 2, 0), Reading([7, 8], 1, 0)]
-    row = tree([0, 1, 2], readings)
-    assert len(row.ids) == 5
-    assert row.depths is not None
-    assert row.sight is not None
-    for owner, ask_at in zip(row.owners, row.asks, strict=True):
-        seen = [node for node in range(5) if row.sight[ask_at, node]]
-        assert [row.ids[node] for node in seen] == readings[owner].ids
-        assert [row.depths[node] for node in seen] == list(range(len(seen)))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"max_length": 97}, "between 1 and the model's 96"),
-        ({"max_length": 0}, "between 1 and"),
-        ({"batch_tokens": 0}, "at least 1"),
-        ({"dtype": "int8"}, "dtype='int8' is not known; use"),
-        ({"device": "toaster"}, "is no device; use"),
-        ({"revision": "main"}, "a folder has none"),
-    ],
-)
-def test_options_that_can_not_work_are_refused(folder_of, options, message):
-    with pytest.raises(InputError, match=message):
-        LocalBackend(str(folder_of("roberta")), **{"device": "cpu", **options})

@@ -4,6 +4,7 @@ import torch
 from helpers.tiny_models import CAUSAL, MASKED, ask, build, plain_logprobs
 
 from pbsdk.backend import MaskedQuery, Part, digest
+from pbsdk.errors import BackendUnavailable, InputError
 from pbsdk.testing import BackendContract
 from pbsdk_backends._local.sharing import single
 from pbsdk_backends.local import LocalBackend
@@ -182,9 +183,24 @@ def test_the_model_may_be_named_by_a_folder_and_the_path_stays_private(folder_of
 
 
 def test_a_closed_backend_says_so(folder_of):
-    from pbsdk.errors import BackendUnavailable
 
     with LocalBackend(str(folder_of("roberta")), device="cpu") as backend:
         backend.fill([ask("Rain.")])
     with pytest.raises(BackendUnavailable, match="closed; connect again"):
         backend.fill([ask("Rain.")])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_length": 97}, "between 1 and the model's 96"),
+        ({"max_length": 0}, "between 1 and"),
+        ({"batch_tokens": 0}, "at least 1"),
+        ({"dtype": "int8"}, "dtype='int8' is not known; use"),
+        ({"device": "toaster"}, "is no device; use"),
+        ({"revision": "main"}, "a folder has none"),
+    ],
+)
+def test_options_that_can_not_work_are_refused(folder_of, options, message):
+    with pytest.raises(InputError, match=message):
+        LocalBackend(str(folder_of("roberta")), **{"device": "cpu", **options})

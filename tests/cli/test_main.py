@@ -8,25 +8,15 @@ import sys
 import time
 
 import pytest
-from helpers.commands import called, pbsdk
+from helpers.commands import called, pbsdk, write_table
 
 from pbsdk.cli import main
-from pbsdk.cli._common import plainly
 from pbsdk.data.tickets import load_tickets
-from pbsdk.errors import BudgetExceeded
 
 
 @pytest.fixture
 def table(tmp_path):
-    return write_table(tmp_path)
-
-
-def write_table(folder):
-    tickets = load_tickets()
-    rows = zip(tickets.train.texts, tickets.train.labels, strict=True)
-    file = folder / "train.jsonl"
-    file.write_text("\n".join(json.dumps({"text": text, "label": label}) for text, label in rows))
-    return file
+    return write_table(tmp_path / "train.jsonl", load_tickets().train)
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +24,7 @@ def fitted(tmp_path_factory):
     """A folder with a classifier, and what fit said."""
     folder = tmp_path_factory.mktemp("fitted")
     options = ("--n-prompts", 2, "--backend", "fake", "--run", "run", "--progress", "--json")
-    return folder, pbsdk("fit", write_table(folder).name, *options, cwd=folder)
+    return folder, pbsdk("fit", write_table(folder / "train.jsonl", load_tickets().train).name, *options, cwd=folder)
 
 
 def test_debug_may_stand_before_or_after_the_command(tmp_path):
@@ -138,11 +128,20 @@ def test_progress_goes_to_stderr_and_stdout_is_the_result_alone(fitted):
     assert "predicting" not in quiet.stderr
 
 
-@pytest.mark.parametrize(
-    ("limit", "cure"),
-    [("passes", "--budget 12, or use fewer prompts"), ("total", "connect(..., budget=QueryBudget(total=12))")],
-)
-def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
-    with pytest.raises(BudgetExceeded) as said, plainly():
-        raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
-    assert str(said.value) == f"too much. Nothing of it was sent. To allow it: {cure}"
+def test_an_error_is_one_line_without_a_traceback_unless_asked_for(tmp_path):
+    shown = pbsdk("audit", tmp_path / "nothing")
+    assert shown.returncode == 1
+    assert shown.stderr.startswith("error: ")
+    assert len(shown.stderr.splitlines()) == 1
+    assert shown.stdout == ""
+    assert "Traceback" in pbsdk("--debug", "audit", tmp_path / "nothing").stderr
+
+
+def test_a_wrong_word_is_a_usage_error():
+    assert pbsdk("nonesuch").returncode == 2
+
+
+def test_the_version_is_printed():
+    from pbsdk.version import __version__
+
+    assert pbsdk("--version").stdout.strip() == __version__

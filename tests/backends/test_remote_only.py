@@ -14,7 +14,7 @@ import pytest
 from pbsdk.testing import FakeBackend
 from pbsdk_backends.serve import serving
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[2]
 
 SCRIPT = """
 import importlib.util, sys

@@ -1,0 +1,33 @@
+"""Keys: where each may go, and what is none."""
+
+from __future__ import annotations
+
+import pytest
+
+from pbsdk.errors import SetupError
+from pbsdk_backends._remote.keys import find_key
+
+
+def test_a_key_of_the_environment_goes_only_to_its_home(monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf-key")
+    monkeypatch.setenv("OPENAI_API_KEY", "oa-key")
+
+    def found(url, own):
+        key = find_key(None, url, own)
+        return key and key.get_secret_value()
+
+    assert found("https://router.huggingface.co/x", "hf_token") == "hf-key"
+    assert found("https://abc.endpoints.huggingface.cloud", "hf_token") == "hf-key"
+    assert found("https://api.openai.com/v1", "openai_api_key") == "oa-key"
+    for elsewhere in ("https://huggingface.co.evil.example", "https://evilhuggingface.co", "http://127.0.0.1:8000"):
+        assert found(elsewhere, "hf_token") is None
+    monkeypatch.setenv("PBSDK_API_KEY", "own-key")
+    assert found("http://127.0.0.1:8000", "hf_token") == "own-key"
+    assert found("http://127.0.0.1:8000", None) == "own-key"
+
+
+@pytest.mark.parametrize("key", ["", "  ", "two\nlines", "k\u00e9y", 7])
+def test_a_key_that_cannot_be_sent_is_refused_without_being_shown(key):
+    with pytest.raises(SetupError) as caught:
+        find_key(key, "https://example.org")
+    assert str(key).strip() == "" or str(key) not in str(caught.value)

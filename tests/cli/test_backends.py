@@ -1,0 +1,11 @@
+"""`pbsdk backends`."""
+
+import json
+
+from helpers.commands import pbsdk
+
+
+def test_backends_lists_what_connect_knows():
+    names = {backend["name"] for backend in json.loads(pbsdk("backends", "--json").stdout)}
+    assert {"fake", "local", "smollm2"} <= names
+    assert "fake" in pbsdk("backends").stdout

@@ -1,0 +1,21 @@
+"""What commands share: errors of the library in the command line's words."""
+
+import pytest
+
+from pbsdk.cli._common import plainly
+from pbsdk.errors import BudgetExceeded, InputError
+
+
+@pytest.mark.parametrize(
+    ("limit", "cure"),
+    [("passes", "--budget 12, or use fewer prompts"), ("total", "connect(..., budget=QueryBudget(total=12))")],
+)
+def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
+    with pytest.raises(BudgetExceeded) as said, plainly():
+        raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
+    assert str(said.value) == f"too much. Nothing of it was sent. To allow it: {cure}"
+
+
+def test_python_cures_become_options():
+    with pytest.raises(InputError, match=r"leave such rows out with --missing drop, which fit has$"), plainly():
+        raise InputError("leave such rows out with", setting="missing", value='"drop"')

@@ -1,0 +1,30 @@
+"""`pbsdk parity`, with a server over a real socket."""
+
+import json
+
+import pytest
+from helpers.commands import called, pbsdk
+
+from pbsdk.testing import FakeBackend
+
+serve = pytest.importorskip("pbsdk_backends.serve", reason="the server's packages are not installed (pbsdk[serve])")
+pytest.importorskip("requests", reason="the remote adapters' packages are not installed (pbsdk[remote])")
+
+
+def test_a_served_model_is_found_to_be_the_same_and_another_to_be_different(tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("One text.\n\nAnother one.\n")
+    with serve.serving(FakeBackend(seed=3)) as url:
+        same = pbsdk("parity", "fake", "http", "--a", "seed=3", "--b", f"url={url}", "--json")
+        assert same.returncode == 0, same.stderr
+        assert json.loads(same.stdout)["verdict"] == "same"
+        other = pbsdk("parity", "fake", "http", "--b", f"url={url}", "--texts", texts)
+    assert other.returncode == 1
+    assert "different" in other.stdout
+
+
+def test_texts_that_are_not_there_are_one_line(tmp_path):
+    shown = called("parity", "fake", "fake", "--texts", tmp_path / "none.txt")
+    assert (shown.returncode, shown.stdout) == (1, "")
+    assert shown.stderr.startswith("error: ")
+    assert len(shown.stderr.splitlines()) == 1
