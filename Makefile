@@ -1,6 +1,6 @@
 # Two commands matter: `make demo` and `make test`. Each sets up its own virtual environment first.
 SHELL := /bin/bash
-# The theme announces its successor at every build.
+# Silences the theme's announcement of its successor, which it prints at every build.
 export NO_MKDOCS_2_WARNING := 1
 PYTHON ?= python3
 VENV := .venv
@@ -14,9 +14,9 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
 
-setup: $(STAMP) ## make the virtual environment and install everything into it
+setup: $(STAMP) ## create the virtual environment and install everything into it
 
-# torch is pinned first: a bare "torch" may bring gigabytes of CUDA packages along.
+# torch is pinned and installed first: a bare "torch" may pull in gigabytes of CUDA packages.
 $(STAMP): pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) "torch==2.13.0"
@@ -39,23 +39,23 @@ types: $(STAMP)
 contracts: $(STAMP)
 	$(BIN)/lint-imports --no-cache
 
-# A worker a core, a thread each: threads that wait for each other on busy cores cost far more than they bring.
+# One worker per core, one thread each: threads that wait for each other on busy cores cost far more than they gain.
 tests: $(STAMP)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses logical --dist loadfile
 
-docs: $(STAMP) ## build the documentation into build/site, warnings as errors
+docs: $(STAMP) ## build the documentation into build/site, treating warnings as errors
 	$(BIN)/mkdocs build --strict
 
-docs-serve: $(STAMP) ## show the documentation at http://127.0.0.1:8001, and follow changes
+docs-serve: $(STAMP) ## serve the documentation at http://127.0.0.1:8001 and rebuild it on changes
 	$(BIN)/mkdocs serve --dev-addr 127.0.0.1:8001
 
 notebooks: $(STAMP) ## run the notebooks on the embedded model and write their outputs back
 	$(BIN)/python notebooks/run.py
 
-test-llamacpp: $(STAMP) ## build a llama.cpp server and train through it (compiles for minutes)
+test-llamacpp: $(STAMP) ## build a llama.cpp server and train through it (compiling takes minutes)
 	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv
 
-format: $(STAMP) ## format the code and mend what can be mended
+format: $(STAMP) ## format the code and apply automatic fixes
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 

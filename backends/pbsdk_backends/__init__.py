@@ -1,1 +1,1 @@
-"""The adapters that come with pbsdk: one module a provider family, each behind its own extra."""
+"""The adapters that come with pbsdk: one module per family of providers, each behind an extra."""

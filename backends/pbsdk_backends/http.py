@@ -32,8 +32,8 @@ from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport,
 
 __all__ = ["HttpBackend"]
 
-# A server uses its model a request at a time: more requests at once would only wait there, and a large batch of a
-# large model takes minutes.
+# A server uses its model for one request at a time: more requests at once would only wait there, and a large batch
+# on a large model takes minutes.
 _PATIENT: NetworkOptions = {"workers": 2, "read_timeout": 300.0, "deadline": 600.0}
 
 
@@ -43,12 +43,13 @@ class HttpBackend(MaskedLMBackend):
     Args:
         url: the server's address.
         api_key: the server's token; or set PBSDK_API_KEY.
-        network: workers, time-outs and limits; see `Network`. Here 2 workers, 300 s of silence and 600 s in all.
+        network: workers, time-outs and limits; see `Network`. The defaults here are 2 workers, 300 s of silence and
+            600 s in total.
     """
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Tell whether a key is in the environment."""
+        """Say whether a key is in the environment."""
         return Checkup(describe_keys())
 
     def __init__(
@@ -65,7 +66,7 @@ class HttpBackend(MaskedLMBackend):
             self.vocabulary = self._read_vocabulary()
         except BackendError as error:
             self.close()
-            raise setup_error(error, "is this the address of a `pbsdk serve`?") from None
+            raise setup_error(error, "is this the address of a `pbsdk serve` server?") from None
         except BaseException:
             self.close()
             raise
@@ -117,7 +118,7 @@ class HttpBackend(MaskedLMBackend):
         card = validated(_wire.ModelCard, read_json(self._transport.get("/v1/model").body))
         if card.protocol != _wire.PROTOCOL:
             raise ModelUnusable(
-                f"the server speaks protocol {card.protocol} and this pbsdk {_wire.PROTOCOL}; use one version on both"
+                f"the server speaks protocol {card.protocol} and this pbsdk {_wire.PROTOCOL}; use the same version on both"
             )
         return card
 
@@ -129,5 +130,5 @@ class HttpBackend(MaskedLMBackend):
             raise BadAnswer("the server's vocabulary is not a list of words")
         vocabulary = Vocabulary(words)
         if _wire.vocabulary_digest(vocabulary) != self._card.vocabulary_digest:
-            raise BadAnswer("the server's vocabulary doesn't fit its digest")
+            raise BadAnswer("the server's vocabulary doesn't match its digest")
         return vocabulary

@@ -2,13 +2,12 @@
 
 The API takes a text with the model's mask in it and shows the `top_k` most probable tokens, with their
 numbers and words: training sees these, and the rest is censored. For prediction it can be asked for
-chosen `targets`. It quietly replaces a target that is no single token by its first piece, and returns
-targets in an order of its own; so answers are matched by the token's number, and one that is missing
-is refused, never filled in.
+chosen `targets`. It silently replaces a target that is not a single token with its first piece, and returns
+targets in an order of its own; so answers are matched by the token's number, and an answer that lacks
+one is refused, never filled in.
 
-One request, one text: a batch goes out over several connections at once. Connecting asks once, outside
-any budget, to learn early what would fail later. A model that is still loading is left to the meter's
-patience.
+A request holds one text, and a batch goes out over several connections at once. Connecting asks once, outside
+any budget, to learn early what would fail later. If the model is still loading, the meter waits for it.
 """
 
 from __future__ import annotations
@@ -59,12 +58,12 @@ class HuggingFaceBackend(MaskedLMBackend):
     """A masked model on Hugging Face's serverless API, an Inference Endpoint, or a server that speaks fill-mask.
 
     Args:
-        model: the model's name on the hub; on a server of one's own, any name for it.
+        model: the model's name on the hub; on a server of your own, any name for it.
         url: the address of an endpoint; None for the serverless API.
         revision: which revision the endpoint runs, if known: part of the identity.
         top_k: how many tokens an answer shows.
-        mask_token: how the model writes its mask: `<mask>` for RoBERTa's kin, `[MASK]` for BERT's.
-        targets: ask for chosen tokens at prediction; False: use the top k there too.
+        mask_token: how the model writes its mask: `<mask>` for models like RoBERTa, `[MASK]` for models like BERT.
+        targets: ask for chosen tokens in prediction; False uses the top k there too.
         max_characters: longer inputs are cut; 1,500 fit 512 tokens of most texts.
         api_key: or set HF_TOKEN (for Hugging Face's own hosts) or PBSDK_API_KEY (for others).
         network: workers, time-outs and limits; see `Network`.
@@ -72,7 +71,7 @@ class HuggingFaceBackend(MaskedLMBackend):
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Tell whether a key is in the environment."""
+        """Say whether a key is in the environment."""
         return Checkup(describe_keys("HF_TOKEN"))
 
     def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
@@ -89,7 +88,7 @@ class HuggingFaceBackend(MaskedLMBackend):
         **network: Unpack[NetworkOptions],
     ) -> None:
         if top_k < 1 or max_characters < 1 or not mask_token:
-            raise InputError("top_k and max_characters must be 1 at least, and mask_token not empty")
+            raise InputError("top_k and max_characters must be at least 1, and mask_token must not be empty")
         address = url or f"{SERVERLESS}/{model}"
         self._transport = Transport(address, Network.of(network), key=api_key, own="hf_token")
         self._top_k = top_k
@@ -129,14 +128,14 @@ class HuggingFaceBackend(MaskedLMBackend):
         except BackendError as error:
             cure = f"{self.identity.name!r} must be a masked model, served for fill-mask, with the mask {self.mask_token!r}"
             problem = setup_error(error, cure)
-            if problem is not error:  # a model that loads, or a full queue, is the meter's to wait for
+            if problem is not error:  # the meter waits for a model that is loading, or for a full queue
                 raise problem from None
 
     def _ask(self, query: MaskedQuery, tokens: Tokens | None) -> list[MaskDistribution]:
         parts, cut = shortened(query.parts, self._max_characters)
         text = "".join(self.mask_token if part.kind == "mask" else part.text for part in parts)
         if text.count(self.mask_token) != 1:
-            raise QueryRefused(f"a text contains the model's own mask {self.mask_token!r}; take it out")
+            raise QueryRefused(f"a text contains the model's own mask {self.mask_token!r}; remove it")
         if tokens is None:
             return [self._top(text, cut)]
         return [self._chosen(text, tokens, cut)]
@@ -160,7 +159,7 @@ class HuggingFaceBackend(MaskedLMBackend):
         replaced = [self._words[token] for token in wanted if token not in scores]
         if replaced:
             raise QueryRefused(
-                f"the server answered for other tokens than {', '.join(map(repr, replaced[:5]))}; "
+                f"the server answered for tokens other than {', '.join(map(repr, replaced[:5]))}; "
                 "connect with targets=False to predict from the top k",
                 may_have_run=True,
             )
@@ -169,8 +168,8 @@ class HuggingFaceBackend(MaskedLMBackend):
     def _spellings(self, token: int) -> list[str]:
         word = self._words.known.get(token)
         if word is None:
-            raise InputError(f"what token {token} says is not known here; train, or load the saved classifier, first")
-        # The API looks a target up as the model's file spells it, where a space has a sign of its own.
+            raise InputError(f"the word of token {token} is not known here; train, or load the saved classifier, first")
+        # The API looks up a target as the model's file spells it, where a space has a symbol of its own.
         return [word, f"\u0120{word[1:]}"] if word.startswith(" ") else [word, f"\u2581{word}"]
 
     def _items(self, request: Mapping[str, object]) -> list[_Item]:
@@ -179,16 +178,16 @@ class HuggingFaceBackend(MaskedLMBackend):
             said = said[0]
         items = validated(_Items, [said] if isinstance(said, dict) else said).root
         if len({item.token for item in items}) != len(items):
-            raise BadAnswer("a token stands in the answer twice")
+            raise BadAnswer("a token appears in the answer twice")
         for item in items:
             if self._words.known.get(item.token, item.token_str) != item.token_str:
-                raise BadAnswer(f"token {item.token} has changed its word; another model answers than before")
+                raise BadAnswer(f"token {item.token} has changed its word; the server's model has changed")
         for item in items:
             self._words.learn(item.token, item.token_str)
         return items
 
 
 def _logs(scores: Sequence[float]) -> Floats:
-    with np.errstate(divide="ignore"):  # a score of 0 is below what was printed: the grid's last step
+    with np.errstate(divide="ignore"):  # a score of 0 was rounded down: it becomes the grid's last step
         logs: Floats = np.log(np.asarray(scores, dtype=np.float64))
     return logs

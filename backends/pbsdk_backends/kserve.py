@@ -1,14 +1,14 @@
 """The adapter `kserve`: whole tensors over the Open Inference Protocol v2, as KServe and Triton speak it.
 
-Such a server knows tensors, not words, so tokenising is done here, from the model's `tokenizer.json` and
-without torch, in the same way as for a local model: inputs are cut inside the text, prompt and mask
-survive. The model's answer is a tensor of logits, (1, length, vocabulary) or (1, vocabulary); the row at
+Such a server knows tensors, not words, so texts are tokenised here, from the model's `tokenizer.json` and
+without torch, in the same way as for a local model: inputs that are too long are cut, the prompt and the mask
+never. The model's answer is a tensor of logits, (1, length, vocabulary) or (1, vocabulary); the row at
 the mask is taken and normalised. A server whose model takes texts itself, as `pbsdk serve` does, says
 so in its metadata, and gets texts.
 
 Tensors come as bytes after the JSON where the server can do that, because decimal numbers are four
-times as long. A row of every position is long all the same: 512 tokens of RoBERTa are 103 MB. A model
-that gives logits at the mask alone saves nearly all of it.
+times as long. Logits at every position are large even so: 512 tokens of RoBERTa are 103 MB. A model
+that gives logits only at the mask saves nearly all of it.
 """
 
 from __future__ import annotations
@@ -94,16 +94,16 @@ class KServeBackend(MaskedLMBackend):
         url: the server's address, without `/v2`.
         tokenizer: the model's `tokenizer.json`, or a folder that holds it; not needed where the model takes texts.
         version: which version of the model; None for the server's choice.
-        causal: the model reads up to the mask only; None: as the server says, or else no.
+        causal: whether the model reads only up to the mask; None asks the server, and is False if it doesn't say.
         max_length: tokens that the model reads; longer inputs are cut.
-        output: the tensor of logits; None for the first of numbers.
+        output: the name of the tensor of logits; None takes the first tensor of floats.
         api_key: or set PBSDK_API_KEY.
         network: workers, time-outs and limits; see `Network`.
     """
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Tell whether a key is in the environment."""
+        """Say whether a key is in the environment."""
         return Checkup(describe_keys())
 
     def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
@@ -120,7 +120,7 @@ class KServeBackend(MaskedLMBackend):
         **network: Unpack[NetworkOptions],
     ) -> None:
         if max_length < 8:
-            raise InputError("max_length must be 8 at least")
+            raise InputError("max_length must be at least 8")
         self._model = model
         self._max_length = max_length
         self._file = None if tokenizer is None else TokenizerFile(tokenizer)
@@ -165,7 +165,7 @@ class KServeBackend(MaskedLMBackend):
 
     def _read_vocabulary(self, metadata: _Metadata) -> list[str]:
         if self._file is None and not any(tensor.name == "vocabulary" for tensor in metadata.outputs):
-            raise ModelUnusable(f"what the tokens of {self._model!r} say is not known; give tokenizer=")
+            raise ModelUnusable(f"the words of the tokens of {self._model!r} are not known; give tokenizer=")
         if self._file is not None:
             return surface_words(self._file, self._columns())
         request = self._text_request([], ["vocabulary"])
@@ -191,7 +191,7 @@ class KServeBackend(MaskedLMBackend):
         return surface_words(self._file, self._columns())
 
     def _columns(self) -> int:
-        """Ask once, to see how wide the answer is, and that there is one."""
+        """Ask once, to check that there is an answer and to learn its width."""
         query = MaskedQuery(_PROBE, example="", prompt="")
         return len(self._row(query, None if self._texts else self._reader.read(query)))
 
@@ -208,7 +208,7 @@ class KServeBackend(MaskedLMBackend):
         if reading is not None:
             request = self._id_request(reading.ids)
         elif self.mask_token in query.text(""):
-            raise QueryRefused(f"a text contains the mask {self.mask_token!r} itself; take it out")
+            raise QueryRefused(f"a text contains the mask {self.mask_token!r} itself; remove it")
         else:
             request = self._text_request([query.text(self.mask_token)], [self._output])
         outputs, data = self._infer(request)
@@ -248,7 +248,7 @@ class KServeBackend(MaskedLMBackend):
         if answer.model_name != self._model:
             raise BadAnswer(f"{self._model!r} was asked and {answer.model_name!r} answered")
         if self._version and answer.model_version and answer.model_version != self._version:
-            raise BadAnswer(f"version {answer.model_version} of the model answered, and {self._version} was asked")
+            raise BadAnswer(f"version {self._version} of the model was asked and {answer.model_version} answered")
         return answer.outputs, data
 
     def _tensor(self, outputs: Sequence[_Output], data: bytes) -> np.ndarray[Any, np.dtype[Any]]:
@@ -276,7 +276,7 @@ def _split(reply: Reply) -> tuple[bytes, bytes]:
     if length is None:
         return reply.body, b""
     if not length.isdecimal() or int(length) > len(reply.body):
-        raise BadAnswer("the answer's header doesn't fit its length")
+        raise BadAnswer("the answer's header doesn't match its length")
     return reply.body[: int(length)], reply.body[int(length) :]
 
 

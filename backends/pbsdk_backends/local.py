@@ -4,13 +4,13 @@
     connect("local", model="path/to/folder", device="cuda", dtype="bfloat16")
 
 Masked models (RoBERTa, BERT, ModernBERT, ...) take the mask anywhere. Causal models (GPT-2, Llama,
-...) answer at the end: what follows the mask is not read, and all prompts of one example share the
-reading of its text.
+...) answer at the end: what follows the mask is not read, and the text of one example is read once for
+all its prompts.
 
 The precision is float32 unless you choose another. `float16` and `bfloat16` are about twice as fast on
-a GPU and need half the memory, but their numbers shift with the shape of the batch: the same query may
-come out a few thousandths apart next to other queries. A run that is replayed from its
-folder is exact in either; two fresh runs agree to the last digit only in float32 on one machine.
+a GPU and need half the memory, but their numbers shift with the shape of the batch: the same query's
+answer may differ by a few thousandths in another batch. A run that is replayed from its folder is exact
+in any precision; two fresh runs agree to the last digit only in float32 on one machine.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class LocalBackend(TransformersBackend):
         revision: A branch, tag or commit of a hub model.
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
         dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
-        batch_tokens: Tokens that run together at most; None suits the device.
-        max_length: Tokens of a query at most; None is as many as the model reads.
+        batch_tokens: The most tokens in one batch; None chooses by device.
+        max_length: The most tokens in one query; None is as many as the model reads.
         share_text: Let a causal model read the text of one example once for all its prompts.
         local_files_only: Never ask the hub; use what was downloaded before.
     """
@@ -60,7 +60,7 @@ class LocalBackend(TransformersBackend):
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Tell the device, and where the hub's models are kept."""
+        """Name the device, and where the hub's models are kept."""
         return Checkup(describe_device(), {"models of the Hugging Face hub": str(HF_HUB_CACHE)})
 
     def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword

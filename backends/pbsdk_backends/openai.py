@@ -2,16 +2,16 @@
 
 The model continues the text up to the mask by one token, and the server shows the likeliest ones:
 through `completions` (base models, the text as it is) or `chat/completions` (the text in a message,
-after an instruction). Which of both, and how many tokens it shows, is found out once, when connecting,
-by asking for ever less: a handful of requests outside any budget. Naming `api` and `top` spares them
-but one.
+after an instruction). Which of the two to use, and how many tokens it shows, is found out once, when connecting,
+by asking for fewer and fewer: a handful of requests outside any budget. If `api` and `top` are given, one
+request is enough.
 
-`temperature` is 1, where scaled and unscaled values are the same: some servers report what sampling
-saw. The token drawn may then come as one more than asked for; the least probable of k + 1 is left out,
-because it says nothing about tokens between it and the k-th.
+`temperature` is 1, where scaled and unscaled values are the same: some servers report the values after
+scaling. The sampled token may then be shown in addition to those asked for; the least probable of k + 1 is
+left out, because it says nothing about tokens between it and the k-th.
 
-Tokens come as words without numbers, so a word is the token. Pieces of a character have no word of
-their own and are left out.
+Tokens come as words without numbers, so the word identifies the token. Tokens that are only part of a
+character have no word of their own and are left out.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class _ChatCompletion(_Answer):
 
 
 class NoProbabilities(BadAnswer):
-    """The server understood, and showed no probabilities."""
+    """The server answered, but showed no probabilities."""
 
 
 class OpenAIBackend(MaskedLMBackend):
@@ -103,7 +103,7 @@ class OpenAIBackend(MaskedLMBackend):
 
     Args:
         model: the model's name, as the server knows it.
-        url: the server's address, up to and with `/v1`.
+        url: the server's address, up to and including `/v1`.
         api: "completions", "chat", or "auto" to find out.
         top: how many tokens to ask for; None to find out.
         instruction: what a chat model is told before the text.
@@ -114,7 +114,7 @@ class OpenAIBackend(MaskedLMBackend):
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Tell whether a key is in the environment."""
+        """Say whether a key is in the environment."""
         return Checkup(describe_keys("OPENAI_API_KEY"))
 
     def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
@@ -132,7 +132,7 @@ class OpenAIBackend(MaskedLMBackend):
         if api not in {"auto", "completions", "chat"}:
             raise InputError(f'api must be "auto", "completions" or "chat", not {api!r}')
         if (top is not None and top < 1) or max_characters < 1:
-            raise InputError("top and max_characters must be 1 at least")
+            raise InputError("top and max_characters must be at least 1")
         self._transport = Transport(url, Network.of(network), key=api_key, own="openai_api_key")
         self._model = model
         self._instruction = instruction
@@ -179,7 +179,7 @@ class OpenAIBackend(MaskedLMBackend):
                     refusals.append(f"{api} with {count}: {error}")
                     break
                 else:
-                    # Pieces left out and words that coincide make it a few fewer; a server's own limit, many.
+                    # Tokens left out and words that coincide make it a few fewer; a server's own limit, many fewer.
                     shown = len(answer.codes)
                     return api, count if shown >= 0.9 * count else shown
         raise ModelUnusable(
@@ -225,12 +225,12 @@ class OpenAIBackend(MaskedLMBackend):
             # A name may come back with its date or tag: "gpt-4o-mini" as "gpt-4o-mini-2024-07-18".
             if not re.fullmatch(re.escape(self._model) + r"([-@:](\d[\d-]*|latest))?", served):
                 raise ModelUnusable(
-                    f"{self._model!r} was asked for and {served!r} answers; if that is the model meant, "
+                    f"{self._model!r} was asked for and {served!r} answers; if that is the model you mean, "
                     f"connect with model={served!r}"
                 )
             self._served = served
         if served != self._served:
-            raise BadAnswer(f"{served!r} answered, and {self._served!r} before; the server changed its model")
+            raise BadAnswer(f"{served!r} answered, but earlier it was {self._served!r}; the server changed its model")
 
 
 def _shown(said: object) -> tuple[Mapping[str, float], _Answer]:
@@ -249,6 +249,6 @@ def _shown_chat(said: object) -> tuple[Mapping[str, float], _Answer]:
     shown: dict[str, float] = {}
     for entry in logprobs.content[0].top_logprobs:
         if entry.token in shown and "\ufffd" not in entry.token:
-            raise BadAnswer(f"the token {entry.token!r} stands in the answer twice")
+            raise BadAnswer(f"the token {entry.token!r} appears in the answer twice")
         shown[entry.token] = entry.logprob
     return shown, answer

@@ -1,12 +1,12 @@
 """`pbsdk serve`: any backend, behind HTTP.
 
-One process serves one model in three languages: pbsdk's own (`/v1`), the fill-mask API of Hugging Face
-(`/`) and the Open Inference Protocol v2 (`/v2`). The model is used by one thread, a request at a
-time; requests are not merged, because a batch of another make-up may move an answer by a step of the
-grid, and then remote and local training would part. Those that wait form a queue; when it is full, a
-request is turned away at once with the time to come again.
+One process serves one model over three protocols: pbsdk's own (`/v1`), the fill-mask API of Hugging Face
+(`/`) and the Open Inference Protocol v2 (`/v2`). The model is used by one thread, one request at a
+time; requests are not merged, because a different composition of the batch may move an answer by a step of the
+grid, and then remote and local training would diverge. Waiting requests form a queue; when it is full, a
+request is turned away at once and told when to try again.
 
-The server listens on this machine alone unless told otherwise, and never elsewhere without a token.
+The server listens only on this machine unless told otherwise, and never elsewhere without a token.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ __all__ = ["create_app", "serve", "serving"]
 __version__ = installed_version("pbsdk")
 
 BUSY_SECONDS = 1
-"""What a request is told to wait when the queue is full."""
+"""How long a request is told to wait when the queue is full."""
 LARGEST_ANSWER = 32 << 20
-"""Bytes of codes that one answer holds at most: clients stop reading at 64 MiB unless told otherwise."""
+"""The most bytes of codes in one answer: clients stop reading at 64 MiB unless told otherwise."""
 
 _STATUS: dict[type[BackendError], int] = {
     BackendUnavailable: 503,
@@ -71,7 +71,7 @@ _STATUS: dict[type[BackendError], int] = {
 
 @dataclass
 class _Desk:
-    """The one thread that uses the model, and the queue before it."""
+    """The one thread that uses the model, and the queue in front of it."""
 
     backend: MaskedLMBackend
     queue: int
@@ -82,7 +82,7 @@ class _Desk:
 
     async def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
         if len(queries) > self.max_batch:
-            raise HTTPException(413, f"{len(queries)} queries in one request; at most {self.max_batch} are taken")
+            raise HTTPException(413, f"{len(queries)} queries in one request; at most {self.max_batch} are allowed")
         if self.waiting >= self.queue:
             raise HTTPException(429, "the queue is full", {"Retry-After": str(BUSY_SECONDS)})
         self._count(1)
@@ -127,14 +127,14 @@ def create_app(
     """Return the ASGI app that serves a backend.
 
     Args:
-        backend: any backend; it stays the caller's to close.
+        backend: any backend; closing it is left to the caller.
         token: what a client must send as `Authorization: Bearer ...`; None for no token.
         max_batch: queries that one request may hold.
         max_bytes: bytes that one request may have.
-        queue: requests that may wait; more are answered 429.
+        queue: requests that may wait; further ones are answered with 429.
     """
     if min(max_batch, max_bytes, queue) < 1:
-        raise InputError("max_batch, max_bytes and queue must be 1 at least")
+        raise InputError("max_batch, max_bytes and queue must be at least 1")
     secret = _secret(token)
     metrics = Metrics()
     desk = _Desk(backend, queue, max_batch, metrics)
@@ -198,7 +198,7 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
         mask_token=backend.mask_token,
         whole=abilities.whole,
         top=abilities.top,
-        # A whole answer is narrowed here, which spares the way.
+        # A whole answer is narrowed here, so that less is sent.
         chosen=abilities.chosen or abilities.whole,
         mask=abilities.mask,
         max_batch=max(1, min(desk.max_batch, abilities.batch_size, LARGEST_ANSWER // max(1, 2 * size))),
@@ -217,14 +217,14 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
     async def read_vocabulary() -> Response:
         """List the words of all tokens, in order."""
         words = [backend.vocabulary[token] for token in range(size)]
-        # In ASCII: half a surrogate pair is a word of some vocabularies, and no UTF-8.
+        # In ASCII: some vocabularies have half a surrogate pair as a word, which UTF-8 can't encode.
         return Response(json.dumps(words), media_type="application/json")
 
     @app.post("/v1/fill", tags=["pbsdk"], response_class=Response)
     async def fill(request: _wire.FillRequest) -> Response:
         """Answer a batch; the answer is binary, see `pbsdk_backends._protocol.wire`."""
         if request.model != model:
-            raise HTTPException(404, f"this server answers for {backend.identity.name}, not for the model asked")
+            raise HTTPException(404, f"this server answers for {backend.identity.name}, not for the model asked for")
         queries, asked = request.unpacked(), request.asked()
         if open_words is not None:
             for token, word in request.words.items():
@@ -277,7 +277,7 @@ def _add_oip(app: FastAPI, desk: _Desk) -> None:
     @app.get("/v2/health/live", tags=["OIP v2"])
     @app.get("/v2/health/ready", tags=["OIP v2"])
     async def health() -> dict[str, bool]:
-        """Say that the server runs and its model is loaded."""
+        """Say that the server is running and its model is loaded."""
         return {"live": True, "ready": True}
 
     @app.get("/v2/models/{model:path}/ready", tags=["OIP v2"])
@@ -317,14 +317,14 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
     """Serve a backend until Ctrl-C or SIGTERM, then finish what is under way and return.
 
     Args:
-        backend: any backend; it stays the caller's to close.
+        backend: any backend; closing it is left to the caller.
         host: the address to listen on; one that others can reach needs a token.
         port: 0 for any free one.
-        token: see `create_app`, as max_batch, max_bytes and queue.
+        token: see `create_app`.
         max_batch: see `create_app`.
         max_bytes: see `create_app`.
         queue: see `create_app`.
-        grace: seconds that requests under way have to finish once the server shall end.
+        grace: seconds that requests under way have to finish once the server is told to stop.
         ready: called with the server's address once it listens.
     """
     app = create_app(backend, token=token, max_batch=max_batch, max_bytes=max_bytes, queue=queue)
@@ -335,7 +335,7 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
 
 @contextlib.contextmanager
 def serving(backend: MaskedLMBackend, **options: Any) -> Iterator[str]:
-    """Serve a backend from a thread of this process, and give the address: for tests and notebooks.
+    """Serve a backend from a thread of this process, and yield the address: for tests and notebooks.
 
     Options are those of `serve`; the port is any free one unless given.
     """
@@ -363,5 +363,5 @@ def _secret(token: str | SecretStr | None) -> SecretStr | None:
     secret = token if isinstance(token, SecretStr) else SecretStr(token)
     text = secret.get_secret_value()
     if not text or not text.isascii() or not text.isprintable() or text != text.strip():
-        raise InputError("the token must be one line of plain ASCII, without space at its ends")
+        raise InputError("the token must be one line of plain ASCII, without spaces at either end")
     return secret

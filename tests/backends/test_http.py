@@ -166,5 +166,5 @@ def test_a_vocabulary_that_was_damaged_is_refused(url):
         body = reply.content.replace(b'" ', b'"x', 1) if asked.path == "/v1/vocabulary" else reply.content
         return Reply(200, body)
 
-    with scripted(answer) as server, pytest.raises(ModelUnusable, match="vocabulary doesn't fit its digest"):
+    with scripted(answer) as server, pytest.raises(ModelUnusable, match="vocabulary doesn't match its digest"):
         HttpBackend(server.url)

@@ -243,7 +243,7 @@ def test_a_model_that_cannot_be_used_is_found_out_when_connecting(tokenizer, scr
 
 
 def test_a_tokenizer_that_is_none_is_a_clear_error(tmp_path):
-    with pytest.raises(ModelUnusable, match="no tokenizer"):
+    with pytest.raises(ModelUnusable, match="read as a tokenizer"):
         KServeBackend("roberta", url="http://127.0.0.1:9", tokenizer=tmp_path)
     with pytest.raises(InputError, match="max_length"):
         KServeBackend("roberta", url="http://127.0.0.1:9", max_length=1)

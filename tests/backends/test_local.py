@@ -197,8 +197,8 @@ def test_a_closed_backend_says_so(folder_of):
         ({"max_length": 0}, "between 1 and"),
         ({"batch_tokens": 0}, "at least 1"),
         ({"dtype": "int8"}, "dtype='int8' is not known; use"),
-        ({"device": "toaster"}, "is no device; use"),
-        ({"revision": "main"}, "a folder has none"),
+        ({"device": "toaster"}, "is not a device; use"),
+        ({"revision": "main"}, "only hub models have revisions"),
     ],
 )
 def test_options_that_can_not_work_are_refused(folder_of, options, message):

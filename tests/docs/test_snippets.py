@@ -15,14 +15,15 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from helpers.pages import DOCS, ROOT, Block, all_pages, blocks, runs_on
+from helpers.pages import DOCS, ROOT, Block, all_pages, blocks, read, runs_on
 from helpers.servers import OpenAIScript, scripted
 from helpers.tiny_models import build
 from typer.main import get_command
 
 from pbsdk import PromptBoostingClassifier, available, cli, connect
-from pbsdk.backend import ModelIdentity
+from pbsdk.backend import ModelIdentity, Phase
 from pbsdk.data.tickets import load_tickets
+from pbsdk.plugins import HEADS
 from pbsdk.testing import FakeBackend
 from pbsdk_backends import huggingface
 from pbsdk_backends.serve import serving
@@ -261,6 +262,17 @@ def test_the_readme_is_short_and_its_commands_exist():
     assert len(commands) >= 8
     for words in commands:
         parse(words)
+
+
+def test_the_glossary_names_what_the_code_names():
+    page = read("glossary.md")
+    phases = re.search(r"^Phase\n:.*?: (.*)\.$", page, flags=re.MULTILINE)
+    assert re.findall(r"`(\w+)`", phases[1]) == [phase.value for phase in Phase]
+    heads = re.search(r"^Head\n:.*?: (.*), or one", page, flags=re.MULTILINE)
+    assert set(re.findall(r"`(\w+)`", heads[1])) <= set(HEADS.names())
+    classes = "\n".join(file.read_text("utf-8") for file in (ROOT / "pbsdk").rglob("*.py"))
+    for name in re.findall(r"`([A-Z]\w+)`", page):
+        assert re.search(rf"^class {name}\b", classes, flags=re.MULTILINE), name
 
 
 def test_every_adapter_has_a_page():

@@ -1,13 +1,13 @@
-"""Three ways to run a model over rows of tokens; each gives the logits at the asked places only.
+"""Three ways to run a model over rows of tokens; each returns the logits only at the places asked for.
 
-- `alone`: one row at a time, through the model as its authors wrote it, logits everywhere. It can't be
-  wrong, and it is what the other two are measured against when a model is loaded.
-- `padded`: rows side by side. A hook on the model's body keeps the hidden states of the asked
-  places and drops the rest, so that the vocabulary head, whichever the architecture has, runs only
-  there. Trees of tokens bring their own positions and their own sight.
-- `packed`: for BERT-shaped encoders on a CPU. All rows stand in one long row without padding; only
-  attention looks at the borders. The last layer needs every token's keys and values, but everything
-  else of it only at the mask.
+- `alone`: one row at a time, through the model as its authors wrote it, with logits everywhere. It can't be
+  wrong, and the other two are compared with it when a model is loaded.
+- `padded`: rows side by side. A hook on the model's body keeps the hidden states of the places asked
+  for and drops the rest, so that the vocabulary head, whatever the architecture, runs only
+  there. Trees of tokens bring their own positions and their own attention mask (`sight`).
+- `packed`: for BERT-shaped encoders on a CPU. All rows are joined into one long row without padding; only
+  attention respects their borders. The last layer needs every token's keys and values, but everything
+  else in it only at the mask.
 
 A way is used only if it gives the same numbers as `alone` on a short text; if not, the next one is.
 """
@@ -32,7 +32,7 @@ Way = Callable[[Sequence[Row]], Tensor]
 
 
 def position_offset(model: Any) -> int:
-    """Return how many positions come before a text's first: RoBERTa and its kin keep some for padding."""
+    """Return how many positions come before a text's first: models like RoBERTa reserve some for padding."""
     for name, module in model.named_modules():
         if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None:
             return int(module.padding_idx) + 1
@@ -99,7 +99,7 @@ class Forward:
         for index, row in enumerate(rows):
             seen[index, 0, : len(row.ids), : len(row.ids)] = row.sight
             depths[index, : len(row.ids)] = row.depths or 0
-        # Additive and finite: every attention code adds it alike, and padding that sees nothing gives no NaN.
+        # Additive and finite: every attention implementation handles it, and padding that sees nothing gives no NaN.
         dtype = self.model.dtype
         hidden = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), torch.finfo(dtype).min)
         return {"attention_mask": hidden.to(self.device), "position_ids": torch.from_numpy(depths).to(self.device)}
@@ -145,7 +145,7 @@ class Forward:
 
 @contextmanager
 def _stand_in(module: Any, forward: Callable[..., Any]) -> Iterator[None]:
-    """Let `forward` do a module's work for a while."""
+    """Let `forward` do a module's work within a block."""
     module.forward = forward  # an instance's attribute hides the class's method
     try:
         yield

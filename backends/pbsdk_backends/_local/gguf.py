@@ -1,9 +1,9 @@
 """A quantised GGUF file, unpacked once into plain weights that load fast.
 
-Two processes may start at once on a fresh machine. Each would unpack into a folder of its own and
-rename it into place, which is atomic; the second finds the place taken, throws its copy away and
+Two processes may start at once on a fresh machine. Each unpacks into a folder of its own and
+renames it into place, which is atomic; the second finds the place taken, discards its copy and
 uses the first one's. So no lock is needed, and a process that dies leaves only a folder that nothing
-reads, and that the next unpacking sweeps away when it is a day old.
+reads, and that a later unpacking removes once it is a day old.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DAY = 24 * 3600
 
 
 def cache_folder() -> Path:
-    """Return where pbsdk keeps what it can make again."""
+    """Return where pbsdk keeps what it can recreate."""
     return Path(os.environ.get("PBSDK_CACHE") or user_cache_dir("pbsdk"))
 
 

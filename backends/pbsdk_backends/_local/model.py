@@ -1,9 +1,9 @@
 """A transformers model as a backend: reading, running and answering, whatever the architecture.
 
-Loading decides once how the model is run. The fast ways of `_forward` are tried on two short
-queries and the first that gives the plain way's numbers is kept, so an unusual architecture is
-slower, never wrong. After that a call of `fill` is: read the queries, make rows of them, run the rows,
-put the log-probabilities on the grid.
+Loading decides once how the model is run. The fast ways of `forward` are tried on a few short
+queries, and the first that gives the same numbers as the plain way is kept, so an unusual architecture is
+slower, never wrong. After that, `fill` reads the queries, makes rows of them, runs the rows, and
+puts the log-probabilities on the grid.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ __all__ = ["TransformersBackend"]
 UNBOUNDED = 2048
 """Where a text is cut if neither the model nor its tokenizer names a length."""
 TREE_LIMIT = 4096
-"""A larger tree's sight, a square, would cost more memory than sharing saves time."""
+"""Beyond this many tokens, a tree's attention mask, which grows with their square, isn't worth the time saved."""
 WINDOWS = ("sliding_window", "window_size", "attention_chunk_size", "attention_window", "local_attention")
 
 
@@ -96,17 +96,17 @@ class TransformersBackend(MaskedLMBackend):
         self.vocabulary = Vocabulary(surface_words(loaded.tokenizer, columns))
         if not self._causal:
             self.mask_token = loaded.tokenizer.mask_token
-        # On a CPU a chunk is some seconds of work, so that little is lost if the process dies.
+        # On a CPU a batch is a few seconds of work, so that little is lost if the process dies.
         size = (160 if self._causal else 64) if on_cpu else 320
         self.abilities = Abilities(mask="last" if self._causal else "anywhere", batch_size=size)
 
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
-        """Answer each query in order, for `tokens` alone if they are given."""
+        """Answer each query in order, for only `tokens` if they are given."""
         if self._closed:
             raise BackendUnavailable("this backend is closed; connect again", retryable=False)
         readings = [self._reader.read(query) for query in queries]
         answers: dict[int, MaskDistribution] = {}
-        with self._lock:  # the ways hang hooks into the model
+        with self._lock:  # the ways attach hooks to the model
             for owners, logprobs in self._passes.run(self._rows(queries, readings)):
                 for owner, codes in zip(owners, _codes(logprobs, tokens), strict=True):
                     reading = readings[owner]
@@ -120,12 +120,12 @@ class TransformersBackend(MaskedLMBackend):
         return len(self._reader.read(query).ids)
 
     def close(self) -> None:
-        """Give the weights' memory back."""
+        """Free the weights' memory."""
         self._closed = True
         self._model.to("meta")
 
     def _rows(self, queries: Sequence[MaskedQuery], readings: Sequence[Reading]) -> list[Row]:
-        """Return rows that answer all readings: one each, or one tree an example."""
+        """Return rows that answer all readings: one each, or one tree per example."""
         if self.way != "shared":
             return [single(owner, reading) for owner, reading in enumerate(readings)]
         examples: dict[str, list[int]] = {}
@@ -144,7 +144,7 @@ class TransformersBackend(MaskedLMBackend):
         return self._trees(owners[:half], readings) + self._trees(owners[half:], readings)
 
     def _choose_way(self, forward: Forward, *, share_text: bool) -> tuple[str, Way, int]:
-        """Return the fastest way that gives the plain way's numbers, and the width of the head."""
+        """Return the fastest way that gives the same numbers as the plain one, and the width of the head."""
         queries = [_trial("A short text.", " It is"), _trial("A short text.", " All of it is about"), _trial("", "A")]
         readings = [self._reader.read(query) for query in queries]
         plain = [single(owner, reading) for owner, reading in enumerate(readings)]
@@ -167,7 +167,7 @@ class TransformersBackend(MaskedLMBackend):
                 try:
                     logits = way(rows)
                 except (RuntimeError, ValueError, TypeError, AttributeError, IndexError, KeyError):
-                    continue  # an architecture of its own kind: the next way
+                    continue  # an unusual architecture: try the next way
                 if agree(logits, expected[[owner for row in rows for owner in row.owners]]):
                     return name, way, columns
         return "alone", forward.alone, columns
@@ -178,7 +178,7 @@ def _trial(text: str, prompt: str) -> MaskedQuery:
 
 
 def _longest(model: Any, tokenizer: Any) -> int:
-    """Return how many tokens the model reads at most."""
+    """Return the most tokens that the model reads."""
     places = getattr(model.config, "max_position_embeddings", None)
     limits = [int(tokenizer.model_max_length)] if tokenizer.model_max_length < 10**9 else []
     if isinstance(places, int) and places > 0:
@@ -187,13 +187,13 @@ def _longest(model: Any, tokenizer: Any) -> int:
 
 
 def _windows(config: Any) -> list[int]:
-    """Return the lengths of local attention: a row longer than one would need its own sight."""
+    """Return the windows of local attention: a tree longer than one would need a narrower attention mask."""
     values = [getattr(config, name, None) for name in WINDOWS]
     return [value for value in values if isinstance(value, int) and value > 0]
 
 
 def _codes(logprobs: Tensor, tokens: Tokens | None) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """Put log-probabilities (asks, V) on the grid, the wanted columns only."""
+    """Put log-probabilities (asks, V) on the grid, only in the wanted columns."""
     if tokens is not None:
         logprobs = logprobs[:, torch.from_numpy(np.asarray(tokens)).to(logprobs.device)]
     codes = (logprobs * -STEPS_PER_NAT).round_().clamp_(0, LEAST).to(torch.int32)

@@ -1,9 +1,9 @@
 """Which rows run together, and what happens when they don't fit.
 
-Rows are sorted by length, longest first (trees apart from plain rows), and cut into batches by a budget of tokens; a batch ends
-early where the next row would be mostly padding. If memory runs out, the batch is halved and the
-budget with it, and work goes on. What comes out is log-probabilities in float32, whatever
-the model's own precision.
+Rows are sorted by length, longest first (trees separately from plain rows), and split into batches of a limited
+number of tokens; a batch ends early where the next row would be mostly padding. If memory runs out, the
+batch is halved, and the limit with it, and work continues. The result is log-probabilities in float32,
+whatever the model's own precision.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from pbsdk_backends._local.sharing import Row
 __all__ = ["Passes", "batches"]
 
 LITTLE_PADDING = 0.85
-"""A row this long, next to its batch's longest, is no waste."""
+"""A row at least this long, relative to the longest of its batch, wastes little."""
 
 
 def batches(rows: Sequence[Row], budget: int, *, padded: bool) -> Iterator[list[Row]]:
-    """Cut rows into batches of at most `budget` tokens, padding included if there will be any.
+    """Split rows into batches of at most `budget` tokens, padding included if there will be any.
 
     >>> rows = [Row([0] * length, [0], [0]) for length in (3, 8, 2, 8)]
     >>> [[len(row.ids) for row in batch] for batch in batches(rows, 16, padded=True)]
@@ -50,7 +50,7 @@ def batches(rows: Sequence[Row], budget: int, *, padded: bool) -> Iterator[list[
 
 
 class Passes:
-    """Runs rows one way, a batch at a time."""
+    """Runs rows in one way, batch by batch."""
 
     def __init__(self, way: Way, *, batch_tokens: int, padded: bool) -> None:
         self.way = way
@@ -58,7 +58,7 @@ class Passes:
         self._padded = padded
 
     def run(self, rows: Sequence[Row]) -> Iterator[tuple[list[int], Tensor]]:
-        """Yield owners and their log-probabilities (asks, V), in whatever order they come."""
+        """Yield owners and their log-probabilities (asks, V), in any order."""
         waiting = list(batches(rows, self.batch_tokens, padded=self._padded))[::-1]
         while waiting:
             batch = waiting.pop()
@@ -77,7 +77,7 @@ class Passes:
         try:
             with torch.inference_mode():
                 return self.way(batch)
-        except RuntimeError as error:  # torch.OutOfMemoryError is one, MPS and the CPU only say so in words
+        except RuntimeError as error:  # torch.OutOfMemoryError is one; MPS and the CPU only say so in the message
             if not isinstance(error, torch.OutOfMemoryError) and not _tells_of_memory(error):
                 raise BackendUnavailable(f"the model failed: {error}", retryable=False) from error
             if len(batch) == 1:

@@ -1,15 +1,15 @@
 """Ten prompts, one text: a causal model reads what prompts share only once.
 
-The queries of one example mostly begin alike: the text comes first, the prompts differ after it.
+The queries of one example mostly begin the same way: the text comes first, and the prompts differ after it.
 Their tokens form a tree. A tree fits in one row of a batch: each token keeps the position it has in
 its own query and sees only the tokens on its own path.
 
     It rained . | The weather is          position  0 1 2  3 4 5
                 | This is                                  3 4
 
-Sorted, a query shares with the tree so far what it shares with the query before it; that is all it
-takes to build the tree. Where tokens merge across the border of text and prompt, the ids differ,
-and sharing simply ends a token earlier.
+When queries are sorted, each shares with the tree so far exactly what it shares with the query before it;
+that is all it takes to build the tree. Where tokens merge across the border of text and prompt, the ids
+differ, and sharing simply ends one token earlier.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Row(NamedTuple):
     depths: list[int] | None = None
     """A tree's positions; None for a plain row."""
     sight: npt.NDArray[np.bool_] | None = None
-    """A tree's sight: `sight[i, j]` if token i sees token j."""
+    """A tree's attention mask: `sight[i, j]` if token i sees token j."""
 
 
 def single(owner: int, reading: Reading) -> Row:
-    """Return the row of one reading alone."""
+    """Return the row of a single reading."""
     return Row(reading.ids, [reading.at], [owner])
 
 

@@ -1,9 +1,9 @@
-"""From a name to a model in memory: nothing but weights is loaded, and everything that fails says why.
+"""From a name to a model in memory: a model's own code is never run, and every failure says why.
 
-A name is a folder, or a model on the Hugging Face hub; a hub model is first brought into a folder of
-the hub's own cache, so that there is one way from there on. Only safetensors files are read, since
+A name is a folder, or a model on the Hugging Face hub; a hub model is first downloaded into a folder of
+the hub's own cache, and from there on both are treated alike. Only safetensors files are read, since
 other formats can run code, and code that comes with a model is never run. A checkpoint that lacks
-the weights of its language-model head would be completed with random numbers: it is refused.
+the weights of its language-model head would be completed with random numbers, so it is refused.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ SMALL_FILES = ["*.json", "*.txt", "*.model"]
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 NOT_THE_MODEL = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"}
-"""What a config says that changes no answer."""
+"""Settings of a config that don't change answers."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,11 @@ def choose_device(device: str) -> torch.device:
     try:
         chosen = torch.device(device)
     except RuntimeError as error:
-        raise InputError(f"device={device!r} is no device; use 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
+        raise InputError(f"device={device!r} is not a device; use 'auto', 'cpu', 'cuda', 'cuda:1' or 'mps'") from error
     absent = (chosen.type == "cuda" and not cuda) or (chosen.type == "mps" and not mps)
     if absent or (chosen.type == "cuda" and (chosen.index or 0) >= torch.cuda.device_count()):
         raise ModelUnusable(
-            f"device={device!r} is not there; use device='cpu' or 'auto', or install a torch built for it"
+            f"device={device!r} is not available; use device='cpu' or 'auto', or install a torch built for it"
         )
     return chosen
 
@@ -119,7 +119,7 @@ def describe_device() -> dict[str, str]:
 
 
 def choose_dtype(dtype: str) -> torch.dtype:
-    """Return the precision asked for; `auto` is float32, the only one that batches don't disturb."""
+    """Return the precision asked for; `auto` is float32, the only one whose answers don't depend on the batch."""
     known = {"auto": torch.float32, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     if dtype not in known:
         raise InputError(f"dtype={dtype!r} is not known; use 'auto', 'float32', 'float16' or 'bfloat16'")
@@ -127,11 +127,11 @@ def choose_dtype(dtype: str) -> torch.dtype:
 
 
 def locate(model: str, revision: str | None, *, local_files_only: bool = False) -> Source:
-    """Find the model's folder, fetching it from the hub if it has to be."""
+    """Find the model's folder, downloading it from the hub if necessary."""
     folder = Path(model).expanduser()
     if folder.is_dir():
         if revision is not None:
-            raise InputError("revision belongs to a hub model; a folder has none, so leave it out")
+            raise InputError("only hub models have revisions; for a folder, leave revision out")
         return Source(folder, folder.resolve().name)
     try:
         with quiet():
@@ -205,7 +205,7 @@ def digest_files(paths: Sequence[Path]) -> str:
 
 
 def load(source: Source, device: torch.device, dtype: torch.dtype) -> Loaded:
-    """Load tokenizer and weights, checked to be complete."""
+    """Load the tokenizer and the weights, and check that they are complete."""
     weight_files(source)
     folder = str(source.folder)
     with _explained(source), quiet():

@@ -1,1 +1,1 @@
-"""What both ends of a connection agree on."""
+"""What the client and the server of a connection share."""

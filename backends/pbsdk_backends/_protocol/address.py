@@ -1,4 +1,4 @@
-"""Addresses: which are this machine's own, and which may be talked to."""
+"""Addresses: which are this machine's own, and which may be connected to."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def checked_address(url: str, allowed: str | None) -> str:
         host = parts.hostname or ""
         _ = parts.port
     except ValueError:
-        raise SetupError("the URL is no address; it looks like https://example.org/path") from None
+        raise SetupError("the URL is not a valid address; give one such as https://example.org/path") from None
     if parts.username or parts.password:
-        raise SetupError("the URL holds a name or password; give the key as api_key= or in the environment")
+        raise SetupError("the URL contains a name or password; give the key as api_key= or in the environment")
     if parts.scheme not in {"http", "https"} or not host:
-        raise SetupError(f"{url!r} is no address that can be asked; it looks like https://example.org/path")
+        raise SetupError(f"{url!r} is not a valid address; give one such as https://example.org/path")
     if parts.query or parts.fragment:
-        raise SetupError("the URL has a part after ? or #; give the address alone")
+        raise SetupError("the URL has a part after ? or #; give only the address")
     if parts.scheme == "http" and not is_loopback(host) and host != (allowed or "").lower():
         raise SetupError(
-            f"http to {host} would send texts and key in the clear; use https, "
+            f"http to {host} would send texts and the key unencrypted; use https, "
             f'or allow it by name with allow_plain_http="{host}"'
         )
     return url.rstrip("/")

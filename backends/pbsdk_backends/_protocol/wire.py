@@ -1,13 +1,13 @@
-"""pbsdk's own protocol: whole distributions in two bytes a token, each tied to its question.
+"""pbsdk's own protocol: whole distributions in two bytes per token, each tied to its question.
 
 A request is JSON: queries in parts, and the tokens wanted. An answer is binary:
 
     PBA1 | length of the header, 4 bytes | header, JSON | rows, one after the other
 
-and a row is the tokens (8 bytes each; left out where they are the whole vocabulary or just those asked
+and a row is the tokens (8 bytes each; left out where they are the whole vocabulary or exactly those asked
 for) and then the codes (2 bytes each), little-endian. Every row carries the digest of its question
-and a digest over question and numbers together: a row that was swapped, cut or changed on its way is
-found out, and never used. What a batch did not answer comes as an error beside the rows it did.
+and a digest over question and numbers together: a row that was swapped, cut or changed on the way is
+detected, and never used. If only part of a batch was answered, an error comes along with the rows that were.
 
 >>> from pbsdk.backend import MaskedQuery, Part
 >>> query = MaskedQuery((Part("input", "fine"), Part("mask")), example="e", prompt="p")
@@ -86,7 +86,7 @@ class FillRequest(_Strict):
 
     model: str = Field(description="digest of the identity of the model asked for")
     queries: list[WireQuery]
-    tokens: list[Token] | None = Field(default=None, description="ascending; left out: all there is to know")
+    tokens: list[Token] | None = Field(default=None, description="ascending; if left out, all that the model shows")
     words: dict[Token, str] = Field(default_factory=dict, description="what these tokens say, for an open vocabulary")
 
     def unpacked(self) -> list[MaskedQuery]:
@@ -102,12 +102,12 @@ class FillRequest(_Strict):
             return None
         tokens = np.array(self.tokens, dtype=np.int64)
         if not tokens.size or (np.diff(tokens) <= 0).any():
-            raise InputError("the tokens wanted must ascend, and be one at least")
+            raise InputError("the tokens wanted must be ascending, and there must be at least one")
         return tokens
 
 
 class ModelCard(_Strict):
-    """What a server says of its model."""
+    """What a server says about its model."""
 
     protocol: int
     identity: str = Field(description="the identity's canonical JSON")
@@ -127,7 +127,7 @@ class ModelCard(_Strict):
 
 
 class Failure(_Strict):
-    """A backend's error, as the three questions that a meter asks."""
+    """A backend's error, as answers to the three questions that a meter asks."""
 
     kind: str
     message: str
@@ -137,7 +137,7 @@ class Failure(_Strict):
 
     @classmethod
     def of(cls, error: BackendError) -> Failure:
-        """Write an error down."""
+        """Describe an error."""
         return cls(
             kind=type(error).__name__,
             message=str(error),
@@ -147,7 +147,7 @@ class Failure(_Strict):
         )
 
     def error(self, answered: Mapping[int, MaskDistribution] | None = None) -> BackendError:
-        """Return the error again."""
+        """Return the error that was described."""
         return _KINDS.get(self.kind, BackendError)(
             self.message,
             retryable=self.retryable,
@@ -176,7 +176,7 @@ class _Header(_Strict):
 
 
 class Outcome(_Strict):
-    """What came of a batch."""
+    """What a batch brought: answers, and perhaps a failure."""
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
 
@@ -186,14 +186,14 @@ class Outcome(_Strict):
 
 
 def vocabulary_digest(vocabulary: Vocabulary) -> str:
-    """Name a closed vocabulary's words in their order."""
+    """Return a digest of a closed vocabulary's words in their order."""
     return digest(*(vocabulary[token] for token in range(len(vocabulary))))
 
 
 def encode_request(
     model: str, queries: Sequence[MaskedQuery], asked: Tokens | None, words: Mapping[int, str] | None = None
 ) -> dict[str, object]:
-    """Write a batch of queries, for JSON."""
+    """Return a batch of queries, ready for JSON."""
     return {
         "model": model,
         "queries": [
@@ -219,7 +219,7 @@ def encode_answers(  # noqa: PLR0913 - what a message holds, each part given by 
     failure: Failure | None = None,
     words: Mapping[int, str] | None = None,
 ) -> bytes:
-    """Write the answers that there are, by their place in the batch."""
+    """Encode the answers that there are, by their place in the batch."""
     rows, payload = [], []
     for place, answer in sorted(answered.items()):
         form: Literal["whole", "asked", "listed"] = "listed"
@@ -246,7 +246,7 @@ def encode_answers(  # noqa: PLR0913 - what a message holds, each part given by 
 
 
 def decode_answers(body: bytes, model: str, queries: Sequence[MaskedQuery], *, asked: Tokens | None) -> Outcome:
-    """Read an answer, and check every row against the question it should belong to."""
+    """Decode an answer, and check every row against the question it should belong to."""
     start = len(_MAGIC) + _LENGTH.size
     if len(body) < start or body[: len(_MAGIC)] != _MAGIC:
         raise BadAnswer("the answer is not in pbsdk's protocol; is this a `pbsdk serve` address?")
@@ -256,7 +256,7 @@ def decode_answers(body: bytes, model: str, queries: Sequence[MaskedQuery], *, a
     except ValidationError as error:
         raise BadAnswer(f"the answer's header can't be read: {error.errors()[0]['msg']}") from None
     if header.model != model:
-        raise BadAnswer("another model answered than the one that was asked")
+        raise BadAnswer("a different model answered than the one that was asked")
     answered: dict[int, MaskDistribution] = {}
     for row in header.rows:
         if row.place >= len(queries) or row.place in answered:
@@ -273,7 +273,7 @@ def decode_answers(body: bytes, model: str, queries: Sequence[MaskedQuery], *, a
 
 def _distribution(row: _Row, data: bytes, query: MaskedQuery, asked: Tokens | None) -> MaskDistribution:
     if row.query != query.content or row.check != _check(row, data):
-        raise BadAnswer(f"row {row.place} doesn't belong to its question, or was damaged on its way")
+        raise BadAnswer(f"row {row.place} doesn't belong to its question, or was damaged on the way")
     tokens: Tokens | None = None
     if row.form == "asked":
         if asked is None or len(asked) != row.count:
@@ -282,7 +282,7 @@ def _distribution(row: _Row, data: bytes, query: MaskedQuery, asked: Tokens | No
     elif row.form == "listed":
         tokens = np.frombuffer(data[: row.count * 8], dtype="<i8").astype(np.int64)
         if (np.diff(tokens) <= 0).any():
-            raise BadAnswer(f"the tokens of row {row.place} don't ascend")
+            raise BadAnswer(f"the tokens of row {row.place} are not ascending")
     codes = np.frombuffer(data[-row.count * 2 :], dtype="<u2").astype(np.uint16)
     answer = MaskDistribution(codes=codes, tokens=tokens, rest=row.rest, read_tokens=row.read, cut_tokens=row.cut)
     mass = float(np.exp(answer.logprobs).sum())

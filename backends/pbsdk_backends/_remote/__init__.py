@@ -1,1 +1,1 @@
-"""Models behind somebody's API: requests, keys, patience."""
+"""Models behind somebody's API: requests, keys, time-outs."""

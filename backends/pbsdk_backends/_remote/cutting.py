@@ -1,4 +1,4 @@
-"""Texts that fit: where the server's tokenizer is out of reach, input is cut by characters.
+"""Shortening texts: where the server's tokenizer is out of reach, inputs are cut by characters.
 
 A model reads only so many tokens, and a server cuts what is too long wherever it likes, the mask
 included, or refuses it. So inputs are shortened before they are sent: at their ends, between words,

@@ -1,9 +1,9 @@
 """Keys: where they come from, and where they may go.
 
-A key is an argument (`api_key=`) or stands in the environment, and is held as a `SecretStr`, which
-prints as stars. A key of the environment goes only to the host it belongs to: `HF_TOKEN` to Hugging
-Face, `OPENAI_API_KEY` to OpenAI. A server of one's own gets `api_key=` or `PBSDK_API_KEY`. So a
-changed address never carries a provider's key somewhere else.
+A key is an argument (`api_key=`) or comes from the environment, and is held as a `SecretStr`, which
+prints as stars. A key from the environment goes only to the host it belongs to: `HF_TOKEN` to Hugging
+Face, `OPENAI_API_KEY` to OpenAI. A server of your own gets `api_key=` or `PBSDK_API_KEY`. So a
+changed address never sends a provider's key somewhere else.
 """
 
 from __future__ import annotations
@@ -57,5 +57,5 @@ def _checked(key: str | SecretStr, name: str) -> SecretStr:
     text = key.get_secret_value() if isinstance(key, SecretStr) else key
     # Checked here because the HTTP library would quote the whole header in its own error.
     if not isinstance(text, str) or not text.strip() or not text.strip().isascii() or not text.strip().isprintable():
-        raise SetupError(f"{name} holds no key that can be sent: it must be one line of plain ASCII")
+        raise SetupError(f"{name} is not a key that can be sent: it must be one line of plain ASCII")
     return SecretStr(text.strip())

@@ -1,11 +1,11 @@
-"""A batch of queries over a few threads, and one error for all that went wrong.
+"""A batch of queries over a few threads, and one error for everything that went wrong.
 
 `fill` of a remote adapter is a list of jobs, each for some places of the batch. They run on at most
-`workers` daemon threads, so that a stalled server never keeps Python from ending. What has come is
-kept whatever becomes of the rest: the one `BackendError` raised in the end carries it in `answered`.
+`workers` daemon threads, so that a stalled server never keeps Python from exiting. Answers that arrived are
+kept whatever happens to the rest: the one `BackendError` raised at the end carries them in `answered`.
 
-Nothing is retried here and nothing waits, but for the limit of requests a second; patience is the
-meter's.
+Nothing is retried here, and nothing waits except for the limit of requests per second; retrying is up to
+the meter.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAn
 __all__ = ["Job", "Pace", "run_jobs"]
 
 GRACE = 2.0
-"""Seconds past its deadline after which a request is given up, and that Ctrl-C waits for those under way."""
+"""Seconds past its deadline after which a request is given up; also how long Ctrl-C waits for those under way."""
 
 _GRAVEST_FIRST: tuple[type[BackendError], ...] = (BadAnswer, BackendTimeout, BackendUnavailable, BackendError)
 
 
 @dataclass(frozen=True)
 class Job:
-    """One request: the places of the batch that it answers, and the call that does."""
+    """One request: the places of the batch that it answers, and the call that sends it."""
 
     places: Sequence[int]
     ask: Callable[[], Sequence[MaskDistribution]]
 
 
 class Pace:
-    """At most so many requests a second, evenly spaced, over all threads.
+    """A limit on requests per second, evenly spaced, over all threads.
 
     >>> Pace(None).wait(threading.Event())
     True
@@ -49,7 +49,7 @@ class Pace:
         self._lock = threading.Lock()
 
     def wait(self, stop: threading.Event) -> bool:
-        """Wait for one's turn; False if `stop` came first."""
+        """Wait for the next turn; False if `stop` came first."""
         with self._lock:
             now = time.monotonic()
             turn = max(now, self._next)
@@ -87,7 +87,7 @@ class _Batch:
                         open_jobs.discard(number)
                         self._keep(number, outcome)
                 for number in self._overdue(open_jobs):
-                    # Its thread is lost to a server that trickles; another takes its place.
+                    # Its thread is stuck with a server that only trickles bytes; another takes its place.
                     open_jobs.discard(number)
                     self._errors.append(BackendTimeout(f"no answer within {self._deadline:g} s"))
                     self._start()
@@ -147,9 +147,9 @@ class _Batch:
                     self._keep(number, outcome)
 
     def _summary(self) -> BackendError:
-        passing = [error for error in self._errors if error.retryable] or self._errors
-        kind = next(kind for kind in _GRAVEST_FIRST if any(isinstance(error, kind) for error in passing))
-        worst = next(error for error in passing if isinstance(error, kind))
+        candidates = [error for error in self._errors if error.retryable] or self._errors
+        kind = next(kind for kind in _GRAVEST_FIRST if any(isinstance(error, kind) for error in candidates))
+        worst = next(error for error in candidates if isinstance(error, kind))
         more = f" ({len(self._errors)} of {len(self._jobs)} requests failed)" if len(self._jobs) > 1 else ""
         return type(worst)(
             f"{worst}{more}",

@@ -1,11 +1,11 @@
-"""One request to one server: what is sent, what is believed, and what each failure means.
+"""One request to one server: what is sent, what is accepted, and what each failure means.
 
 Every remote adapter holds a `Transport`: a pool of connections to one address. It is strict where the
-HTTP library is lenient. The key goes to that address only: redirects are not followed, cookies not
-kept, `.netrc` not read (proxies and certificate bundles of the environment are used). Plain http
-goes to this machine only, unless the host is allowed by name. Certificates are verified. A request
-has a time-out to connect, one for silence, and a deadline for all of it; an answer has a largest
-size and comes uncompressed, so that a small one can't unfold into a large one.
+HTTP library is lenient. The key goes only to that address: redirects are not followed, cookies are not
+kept, and `.netrc` is not read (proxies and certificate bundles from the environment are used). Plain http
+is allowed only to this machine, or to a host that is allowed by name. Certificates are verified. A request
+has a time-out to connect, one for silence, and a deadline for all of it; an answer has a maximum
+size and comes uncompressed, so that a small one can't expand into a large one.
 
 A failure becomes one of pbsdk's errors, which says what the meter must know:
 
@@ -93,12 +93,12 @@ class Network(BaseModel):
     workers: int = Field(default=8, ge=1, le=256)
     """Requests under way at once."""
     requests_per_second: float | None = Field(default=None, gt=0)
-    """A limit of the provider's, over all workers."""
+    """The provider's limit, over all workers together."""
     connect_timeout: float = Field(default=10.0, gt=0)
     read_timeout: float = Field(default=60.0, gt=0)
     """Seconds of silence after which a request is given up."""
     deadline: float = Field(default=120.0, gt=0)
-    """Seconds that one request may take in all."""
+    """Seconds that one request may take in total."""
     max_bytes: int = Field(default=64 << 20, ge=1)
     """The largest answer that is read."""
     allow_plain_http: str | None = None
@@ -112,7 +112,7 @@ class Network(BaseModel):
         except ValidationError as error:
             first = error.errors()[0]
             names = ", ".join(cls.model_fields)
-            raise InputError(f"{first['loc'][0]}: {first['msg']}; the options of the network are {names}") from None
+            raise InputError(f"{first['loc'][0]}: {first['msg']}; the network options are {names}") from None
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ class HttpRefusal(QueryRefused):
 
 
 class _Bearer(AuthBase):
-    """Puts the key into the header; being there at all, it keeps the library from `.netrc`."""
+    """Puts the key into the header; its mere presence keeps the library from reading `.netrc`."""
 
     def __init__(self, key: SecretStr | None) -> None:
         self._key = key
@@ -148,8 +148,8 @@ class Transport:
     Args:
         url: the address that all paths start with.
         network: workers, time-outs and limits.
-        key: the key, if given; else it is looked for in the environment.
-        own: the provider's own key there.
+        key: the key, if given; otherwise it is looked up in the environment.
+        own: which of the environment's keys is the provider's own.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class Transport:
         self._pace = Pace(network.requests_per_second)
         self._session = requests.Session()
         self._session.auth = _Bearer(self._key)
-        # An answer comes as it is: what unfolds can't be capped, and our codes hardly shrink.
+        # No compression: the expanded size couldn't be limited, and our codes hardly compress.
         self._session.headers["Accept-Encoding"] = "identity"
         self._pool = HTTPAdapter(pool_connections=1, pool_maxsize=network.workers, max_retries=0)
         around = self._session.merge_environment_settings(self.url, {}, stream=True, verify=True, cert=None)
@@ -230,7 +230,7 @@ class Transport:
     def _body(self, response: requests.Response, end: float) -> bytes:
         limit = self.network.max_bytes
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise BadAnswer("the server compressed an answer that was asked for plain")
+            raise BadAnswer("the server compressed an answer that was requested uncompressed")
         chunks: list[bytes] = []
         size = 0
         while chunk := response.raw.read1(_CHUNK):
@@ -259,7 +259,7 @@ class Transport:
         if isinstance(error, requests.exceptions.Timeout) or isinstance(cause, ReadTimeoutError | TimeoutError):
             return BackendTimeout(f"{host} fell silent for {self.network.read_timeout:g} s")
         if isinstance(error, requests.exceptions.InvalidURL | requests.exceptions.InvalidSchema):
-            return QueryRefused(f"{self.url} is no address that can be asked")
+            return QueryRefused(f"{self.url} is not a valid address; check the URL")
         return BackendTimeout(f"the connection to {host} broke ({type(cause).__name__})")
 
     def _checked(self, reply: Reply) -> Reply:
@@ -300,7 +300,7 @@ class Transport:
 
 
 def _wait(reply: Reply) -> float | None:
-    """Return the seconds that the server asks one to wait, in whichever form it says so."""
+    """Return the seconds that the server asks us to wait, in whichever form it says so."""
     seconds = _number(reply.headers.get("retry-after-ms"))
     if seconds is not None:
         return seconds / 1000
@@ -326,7 +326,7 @@ def _number(text: object) -> float | None:
 def _until(date: str, now: str | None) -> float | None:
     try:
         then = _moment(date)
-        # By the server's own clock where it tells it: ours may differ.
+        # By the server's own clock if it sends the time: ours may differ.
         start = _moment(now) if now else datetime.now(UTC)
     except ValueError:
         return None
@@ -342,7 +342,7 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_json(body: bytes) -> Any:
-    """Read JSON as the standard has it: NaN, Infinity and a key given twice are a `BadAnswer`."""
+    """Read JSON strictly: NaN, Infinity and a key that appears twice are a `BadAnswer`."""
     try:
         return json.loads(body, parse_constant=_no_constant, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
@@ -350,27 +350,27 @@ def read_json(body: bytes) -> Any:
 
 
 def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number")
+    raise ValueError(f"{name} is not a number")
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise ValueError("a key stands twice in one object")
+        raise ValueError("a key appears twice in one object")
     return found
 
 
 def validated(model: type[Model], content: object) -> Model:
-    """Check an answer's form; one that doesn't fit is a `BadAnswer` that says where."""
+    """Check an answer's form; if it doesn't fit, raise a `BadAnswer` that says where."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
-        raise BadAnswer(f"the answer has not the form expected: {where}: {first['msg']}") from None
+        raise BadAnswer(f"the answer doesn't have the expected form: {where}: {first['msg']}") from None
 
 
 def setup_error(error: BackendError, cure: str) -> SetupError | BackendError:
-    """Turn a refusal or nonsense at connection time into a `ModelUnusable`; leave what is retryable."""
+    """Turn a refusal or a bad answer while connecting into a `ModelUnusable`; leave what is retryable as it is."""
     wait = error.retryable and not isinstance(error, BadAnswer)
     return error if wait else ModelUnusable(f"{error}; {cure}")

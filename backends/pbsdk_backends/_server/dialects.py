@@ -1,6 +1,6 @@
-"""The two foreign languages that `pbsdk serve` speaks: Hugging Face's fill-mask and OIP v2.
+"""The two other protocols that `pbsdk serve` speaks: Hugging Face's fill-mask and OIP v2.
 
-Both know a text with a mask in it and nothing of prompts and inputs, so that all of the text counts as
+Both know only a text with a mask in it, and nothing about prompts and inputs, so all of the text counts as
 input: what is too long is cut, and what looks like a control token is read as plain words.
 """
 
@@ -50,7 +50,7 @@ class FillMask(BaseModel):
 
     @property
     def texts(self) -> list[str]:
-        """The texts, as a list always."""
+        """The texts, always as a list."""
         return [self.inputs] if isinstance(self.inputs, str) else self.inputs
 
 
@@ -85,7 +85,7 @@ class Infer(BaseModel):
         if tensor is None or tensor.datatype != "BYTES" or not all(isinstance(text, str) for text in tensor.data):
             raise InputError(f'send one tensor "{TEXT}" of datatype BYTES: texts, each with a mask')
         if int(np.prod(tensor.shape)) != len(tensor.data):
-            raise InputError(f"the shape {tensor.shape} doesn't fit {len(tensor.data)} texts")
+            raise InputError(f"the shape {tensor.shape} doesn't match {len(tensor.data)} texts")
         return tensor.data
 
     def wants(self, name: str) -> bool:
@@ -93,14 +93,14 @@ class Infer(BaseModel):
         return any(wish.name == name for wish in self.outputs)
 
     def wants_binary(self, name: str) -> bool:
-        """Say whether an output shall come as bytes after the JSON."""
+        """Say whether an output should come as bytes after the JSON."""
         wish = next((wish for wish in self.outputs if wish.name == name), None)
         everywhere = bool(self.parameters.get("binary_data_output", False))
         return bool(wish.parameters.get("binary_data", everywhere)) if wish else everywhere
 
 
 def query_of(text: str, backend: MaskedLMBackend) -> MaskedQuery:
-    """Make a query of a text with the model's own mask, `<mask>` or `[MASK]` in it, once."""
+    """Make a query from a text that contains one mask: the model's own, `<mask>` or `[MASK]`."""
     marks = [mark for mark in dict.fromkeys((backend.mask_token, *_MARKS)) if mark in text]
     if len(marks) != 1 or text.count(marks[0]) != 1:
         raise InputError(f"No mask_token ({backend.mask_token}) found on the input, or more than one")
@@ -110,12 +110,12 @@ def query_of(text: str, backend: MaskedLMBackend) -> MaskedQuery:
 
 
 def target_tokens(targets: Sequence[str], vocabulary: Vocabulary) -> Tokens:
-    """Return the tokens that say exactly these words, ascending; a word that none says is left out."""
-    # RoBERTa's and SentencePiece's signs for a space are understood as well.
+    """Return the tokens for exactly these words, ascending; a word that has no token is left out."""
+    # RoBERTa's and SentencePiece's symbols for a space are understood as well.
     spellings = {target.replace("\u0120", " ").replace("\u2581", " ") for target in targets} | set(targets)
     found = {token for spelling in spellings if (token := vocabulary.get(spelling)) is not None}
     if not found:
-        raise InputError("none of the targets is a token of the model")
+        raise InputError("none of the targets is a token in the model's vocabulary")
     return np.array(sorted(found), dtype=np.int64)
 
 
@@ -162,7 +162,7 @@ def infer_answer(
     outputs: list[dict[str, Any]] = []
     binary: list[bytes] = []
     if answers:
-        # A multiple of 1/1024 is exact in 32 bits, so that nothing is lost on the way.
+        # A multiple of 1/1024 is exact in 32 bits, so nothing is lost on the way.
         values = np.stack([answer.logprobs for answer in answers]).astype("<f4")  # (N, V)
         tensor: dict[str, Any] = {"name": LOGPROBS, "datatype": "FP32", "shape": list(values.shape)}
         if request.wants_binary(LOGPROBS):

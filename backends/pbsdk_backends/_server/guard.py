@@ -1,7 +1,7 @@
-"""What stands before every request of `pbsdk serve`: the token, the size, the count.
+"""What every request to `pbsdk serve` goes through first: the token, the size limit, the metrics.
 
-A plain ASGI middleware. It answers 401 without reading a byte of a stranger's body, reads the body of
-others up to the limit and within half a minute, and counts what comes out for Prometheus.
+This is plain ASGI middleware. It answers 401 without reading a byte of the body of a request without the
+token, reads other bodies up to the limit and within half a minute, and counts responses for Prometheus.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 __all__ = ["Guard", "Metrics"]
 
 OPEN = frozenset({"/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"})
-"""Paths that need no token: they tell nothing of texts or answers."""
+"""Paths that need no token: they reveal nothing about texts or answers."""
 UPLOAD_SECONDS = 30.0
 
 
@@ -60,14 +60,14 @@ class Guard:
         try:
             await self._handle(scope, receive, noting)
         finally:
-            # The route's pattern, not the path: a stranger must not be able to make labels.
+            # The route's pattern, not the path: a stranger must not be able to create labels.
             path = getattr(scope.get("route"), "path", "other")
             self._metrics.requests.labels(path, str(status)).inc()
             self._metrics.seconds.labels(path).observe(time.monotonic() - start)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["path"] not in OPEN and not self._knows_token(scope):
-            refusal = JSONResponse({"error": "this server wants its token"}, 401, {"WWW-Authenticate": "Bearer"})
+            refusal = JSONResponse({"error": "this server requires a token"}, 401, {"WWW-Authenticate": "Bearer"})
             await refusal(scope, receive, send)
             return
         try:
@@ -77,7 +77,7 @@ class Guard:
             await JSONResponse({"error": "the request did not end in time"}, 408)(scope, receive, send)
             return
         if body is None:
-            large = {"error": f"a request may have {self._max_bytes:,} bytes; send fewer queries at once"}
+            large = {"error": f"a request may have at most {self._max_bytes:,} bytes; send fewer queries at once"}
             await JSONResponse(large, 413, {"Connection": "close"})(scope, receive, send)
             return
         unread: bytes | None = body

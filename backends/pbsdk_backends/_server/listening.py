@@ -1,4 +1,4 @@
-"""The socket that `pbsdk serve` listens on, and how it starts and ends."""
+"""The socket that `pbsdk serve` listens on, and how the server starts and stops."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Server", "address_of", "listen"]
 
 
 class Server(uvicorn.Server):
-    """Uvicorn, but a signal ends it by returning, so that the caller can close the model."""
+    """Uvicorn, except that a signal makes it return, so that the caller can close the model."""
 
     def __init__(self, app: FastAPI, grace: float, address: str, ready: Callable[[str], None] | None) -> None:
         seconds = max(1, round(grace))
@@ -27,14 +27,14 @@ class Server(uvicorn.Server):
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and say so."""
+        """Start listening, and say so."""
         await super().startup(sockets)
         if self._ready is not None:
             self._ready(self.address)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Let SIGINT and SIGTERM end the server, and put the handlers back."""
+        """Let SIGINT and SIGTERM stop the server, and restore the handlers afterwards."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -50,7 +50,7 @@ class Server(uvicorn.Server):
 def listen(host: str, port: int, *, public: bool) -> socket.socket:
     """Bind a socket; to an address that others can reach only if `public`."""
     if not public and not is_loopback(host):
-        raise SetupError(f"{host} can be reached from elsewhere; give a token, or listen on 127.0.0.1")
+        raise SetupError(f"{host} can be reached from other machines; give a token, or listen on 127.0.0.1")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -1,1 +1,1 @@
-"""Texts to token ids, as a model's own tokenizer reads them."""
+"""From texts to token ids, as a model's own tokenizer reads them."""

@@ -1,7 +1,7 @@
-"""How a query becomes token ids: as its tokenizer would read it, but never taken in by the text.
+"""How a query becomes token ids: as its tokenizer would read it, but never misled by the text.
 
 A tokenizer looks for its control tokens in whatever it is given, so a text that says `</s>` would
-end the sentence. Tokenising part by part avoids that and breaks the rest: words merge across the
+end the sentence. Tokenising part by part avoids that but breaks other things: words merge across the
 borders of parts, and many tokenizers treat the start of a text specially. So a query is read whole,
 by a copy of the tokenizer in which every control token is spelled with a character that no text
 contains. Text can't spell them; the mask is put in by its hidden spelling; ordinary text gives
@@ -33,7 +33,7 @@ class Reading(NamedTuple):
 
     ids: list[int]
     at: int
-    """The place whose distribution answers: the mask, or a causal model's last token."""
+    """The place whose distribution is the answer: the mask, or a causal model's last token."""
     cut: int
     """How many tokens of input were left out."""
 
@@ -69,7 +69,7 @@ def _hidden(word: str, special: set[str]) -> str:
 
 
 def surface_words(tokenizer: Any, columns: int) -> list[str]:
-    """Return what each column of the vocabulary head says, as it stands in a text.
+    """Return the word of each column of the vocabulary head, as it appears in a text.
 
     A decoder shows a token's leading space only within a text, so each token is decoded after an
     anchor. Heads are often padded to a round width: the columns beyond the tokenizer are `<unused>`.
@@ -88,7 +88,7 @@ def surface_words(tokenizer: Any, columns: int) -> list[str]:
 
 
 def _share_cut(counts: Sequence[int], cut: int) -> list[int]:
-    """Return how many tokens each input keeps: the longest gives first, of equals the last.
+    """Return how many tokens each input keeps: the longest is cut first, and among equals the last.
 
     >>> _share_cut([8, 3], 4), _share_cut([8, 3], 7)
     ([4, 3], [2, 2])
@@ -116,7 +116,7 @@ class Reader:
         """Return the query's tokens, cut to the model's length."""
         parts = query.before_mask() if self._causal else query.parts
         if any(HIDDEN in part.text for part in parts):
-            raise QueryRefused("a text contains U+FDD0, which is no character; remove it")
+            raise QueryRefused("a text contains U+FDD0, which is not a character; remove it")
         text = "".join(self._mask if part.kind == "mask" else part.text for part in parts)
         if self._causal:
             text = text.rstrip(" ")  # the next token brings its own space
@@ -132,7 +132,7 @@ class Reader:
                 ids = ids[:-1]
             ids = ids or self._start
         if not ids:
-            raise QueryRefused("nothing stands before the mask; give the prompt words before it")
+            raise QueryRefused("there is nothing before the mask; put words before it in the prompt")
         inside = [
             [
                 token
@@ -161,6 +161,6 @@ class Reader:
         for tokens, kept in zip(inside, _share_cut([len(tokens) for tokens in inside], excess), strict=True):
             end = kept
             while 0 < end < len(tokens) and offsets[tokens[end]][0] < offsets[tokens[end - 1]][1]:
-                end -= 1  # the bytes of one character go together
+                end -= 1  # the bytes of one character are kept or cut together
             gone.update(tokens[end:])
         return gone

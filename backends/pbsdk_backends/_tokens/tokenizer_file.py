@@ -1,6 +1,6 @@
-"""A tokenizer from its files alone, as `Reader` wants it: no transformers, no torch.
+"""A tokenizer from its files alone, as `Reader` needs it: no transformers, no torch.
 
-`tokenizer.json` holds how to tokenise; `tokenizer_config.json` beside it, if there, says which of the
+`tokenizer.json` says how to tokenise; `tokenizer_config.json` next to it, if it exists, says which of the
 special tokens is the mask, and which start and end a text.
 """
 
@@ -32,7 +32,7 @@ class TokenizerFile:
             text = file.read_text(encoding="utf-8")
             self.backend_tokenizer = Tokenizer.from_str(text)
         except Exception as error:  # noqa: BLE001 - the library raises bare Exception for a file it can't read
-            raise ModelUnusable(f"{file} is no tokenizer that can be read ({error}); give a tokenizer.json") from None
+            raise ModelUnusable(f"{file} can't be read as a tokenizer ({error}); give a tokenizer.json") from None
         self.digest = digest(text)
         config = file.with_name("tokenizer_config.json")
         self._roles: dict[str, Any] = json.loads(config.read_text(encoding="utf-8")) if config.is_file() else {}

@@ -98,7 +98,7 @@ def test_code_that_comes_with_a_model_is_not_run(copy_of):
 
 def test_cuda_that_is_absent_is_refused(folder_of, monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    with pytest.raises(ModelUnusable, match="'cuda' is not there; use device='cpu' or 'auto', or install a torch"):
+    with pytest.raises(ModelUnusable, match="'cuda' is not available; use device='cpu' or 'auto', or install a torch"):
         LocalBackend(str(folder_of("roberta")), device="cuda")
 
 

@@ -64,7 +64,7 @@ def test_without_an_error_all_must_be_there():
 
 
 def test_another_models_answer_is_refused():
-    with pytest.raises(BadAnswer, match="another model"):
+    with pytest.raises(BadAnswer, match="a different model"):
         _wire.decode_answers(body(), "other", QUERIES, asked=ASKED)
 
 

@@ -226,11 +226,11 @@ def test_tls_is_verified(tmp_path):
     ("url", "message"),
     [
         ("http://example.org", 'allow_plain_http="example.org"'),
-        ("ftp://example.org", "no address"),
-        ("example.org", "no address"),
+        ("ftp://example.org", "not a valid address"),
+        ("example.org", "not a valid address"),
         ("https://me:word@example.org", "name or password"),
         ("https://example.org/?key=1", "after \\?"),
-        ("https://example.org:port", "no address"),
+        ("https://example.org:port", "not a valid address"),
     ],
 )
 def test_addresses_that_leak_or_mean_nothing_are_refused(url, message):
