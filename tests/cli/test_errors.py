@@ -145,4 +145,4 @@ def test_progress_goes_to_stderr_and_stdout_is_the_result_alone(fitted):
 def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
     with pytest.raises(BudgetExceeded) as said, plainly():
         raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
-    assert str(said.value) == f"too much. Nothing of it was sent. To allow it: {cure}"
+    assert str(said.value) == f"too much. None of it was sent. To allow it: {cure}"
