@@ -100,7 +100,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't fit.
+    """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't match.
 
     Examples:
         pbsdk audit verify runs/tickets
@@ -113,7 +113,7 @@ def verify(
     from pbsdk.ledger.verifier import verify_run
 
     checked = verify_run(run) if certificate is None else Certificate.load(certificate).check(run)
-    text = f"{checked}" + ("" if certificate is None else "; the certificate fits")
+    text = f"{checked}" + ("" if certificate is None else "; the certificate matches")
     show(text, checked.to_dict(), as_json=as_json)
 
 
