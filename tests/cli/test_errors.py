@@ -111,7 +111,7 @@ def test_an_interrupt_says_what_is_kept_and_ends_with_130(table):
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (130, "")
-    assert err == "\ninterrupted; what was answered is kept, and the same command goes on from there\n"
+    assert err == "\ninterrupted; what was answered is kept, and the same command continues from there\n"
 
 
 def test_an_interrupt_with_debug_shows_where(monkeypatch, tmp_path):

@@ -166,7 +166,7 @@ def test_after_an_interrupt_the_same_command_goes_on(fitted, tmp_path, command):
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on from there" in complaint
+    assert "the same command continues from there" in complaint
     assert "Traceback" not in complaint
     kept = _answers(tmp_path / "run")
     fast = [part if part != "latency=0.1" else "latency=0" for part in map(str, arguments)]
