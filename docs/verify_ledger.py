@@ -71,7 +71,7 @@ def main(ledger: str, certificate: str = "") -> None:
     if (top["records"], top["head"]) != (tally.seq, tally.chain):
         sys.exit(f"record {tally.seq + 1} is missing: the ledger was cut off")
     if told and (then is None or any(told.get(name) != value for name, value in then.items())):
-        sys.exit(f"the certificate doesn't fit the ledger, which says {json.dumps(then or tally.counts())}")
+        sys.exit(f"the certificate doesn't match the ledger, which says {json.dumps(then or tally.counts())}")
     sys.stdout.write(json.dumps(tally.counts(), indent=2) + "\n")
 
 

@@ -2,13 +2,13 @@
 
 An adapter subclasses `MaskedLMBackend`, says who it is (`identity`), which tokens it knows
 (`vocabulary`) and what it can do (`abilities`), and writes one method, `fill`, which answers a
-batch of `MaskedQuery` with one `MaskDistribution` each. Nothing else of a model is ever seen.
+batch of `MaskedQuery` with one `MaskDistribution` each. Nothing else of the model is ever seen.
 
 A `MaskedQuery` is a text in parts: words of the prompt, input texts, and one mask. The parts let an
 adapter shorten an input that is too long without touching the prompt or the mask, and let it read
 an input as plain text even if it looks like a control token.
 
-What an answer is made of stands in `pbsdk.distribution`; adapters find all they need here.
+Answers are defined in `pbsdk.distribution`; adapters find everything they need here.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ __all__ = [
 
 
 def digest(*pieces: str | bytes) -> str:
-    """Return 32 hexadecimal digits that name the pieces, their borders included.
+    """Return 32 hexadecimal digits that identify the pieces, including where each one ends.
 
     >>> digest("ab", "c") == digest("a", "bc")
     False
@@ -63,7 +63,7 @@ def digest(*pieces: str | bytes) -> str:
 
 
 class Phase(StrEnum):
-    """What a query is asked for, and so which budget pays."""
+    """What a query is asked for, which decides which budget pays."""
 
     TRAIN = "train"
     VALIDATE = "validate"
@@ -95,7 +95,7 @@ class MaskedQuery:
     prompt: str
     """The template that it was rendered under."""
     phase: Phase = Phase.TRAIN
-    """What it is asked for, and so which scope is charged."""
+    """What it is asked for, which decides which scope is charged."""
 
     def __post_init__(self) -> None:
         masks = sum(part.kind == "mask" for part in self.parts)
@@ -118,7 +118,7 @@ class MaskedQuery:
 
 
 def answered_part(error: BackendError) -> dict[int, MaskDistribution]:
-    """Return the answers that an error's batch did get, by their place in it."""
+    """Return the answers that the failed batch did get, by their position in it."""
     return {place: answer for place, answer in error.answered.items() if isinstance(answer, MaskDistribution)}
 
 
@@ -162,10 +162,10 @@ class Vocabulary:
 
 
 class OpenVocabulary(Vocabulary):
-    """The tokens of a model that shows only what it answers: they are learned as they appear.
+    """The tokens of a model whose vocabulary is known only from its answers: they are learned as they appear.
 
-    A provider that gives numbers with its tokens keeps them; where it gives words alone, a token's
-    number is made from its word, so that it is the same in every process.
+    Where a provider numbers its tokens, its numbers are kept; where it gives words alone, a token's
+    number is derived from its word, so that it is the same in every process.
 
     >>> words = OpenVocabulary()
     >>> token = words.token_of(" great")
@@ -199,9 +199,9 @@ class OpenVocabulary(Vocabulary):
         self._tokens.setdefault(word, token)
 
     def token_of(self, word: str) -> int:
-        """Return the token that says exactly `word`, a new one if need be."""
+        """Return the token that says exactly `word`, adding one if necessary."""
         if word not in self._tokens:
-            # 48 bits: exact in every number format, and no two words meet in practice.
+            # 48 bits: exact in every number format, and no two words collide in practice.
             self.learn(int(digest(word)[:12], 16), word)
         return self._tokens[word]
 
@@ -210,8 +210,8 @@ class OpenVocabulary(Vocabulary):
 class ModelIdentity:
     """Which model answers, exactly: a name for people, and the details that change an answer.
 
-    Details are such as the revision, a digest of the weights, the precision, the length at which
-    texts are cut, the adapter's protocol version. Never a credential, never a machine's address.
+    Examples of details are the revision, a digest of the weights, the precision, the length at which
+    texts are cut, and the adapter's protocol version. Never a credential, never a machine's address.
     """
 
     name: str
@@ -236,7 +236,7 @@ class ModelIdentity:
         return cls(details.pop("name"), details)
 
     def differences(self, other: ModelIdentity) -> str:
-        """Say in words what differs from another identity; empty if nothing does.
+        """Describe what differs from another identity; empty if nothing does.
 
         >>> ModelIdentity("a", {"dtype": "float32"}).differences(ModelIdentity("a", {"dtype": "float16"}))
         'dtype: float32 here, float16 there'
@@ -258,27 +258,27 @@ class Abilities:
     top: int | None = None
     """It shows only its `top` most probable tokens (where `whole` is False)."""
     chosen: bool = False
-    """`fill(..., tokens)` is answered for those tokens exactly, and more cheaply than whole."""
+    """`fill(..., tokens)` answers for exactly those tokens, more cheaply than for the whole vocabulary."""
     mask: Literal["anywhere", "last"] = "anywhere"
-    """`last`: a causal model, which reads nothing after the mask."""
+    """`last` for a causal model, which reads nothing after the mask."""
     batch_size: int = 1
-    """How many queries one call of `fill` takes at most."""
+    """The most queries that one call of `fill` takes."""
 
 
 @dataclass(frozen=True)
 class Checkup:
-    """What an adapter knows of its setting before a model is loaded or anything sent, for `pbsdk doctor`."""
+    """What an adapter knows about its setup before a model is loaded or anything is sent, for `pbsdk doctor`."""
 
     facts: Mapping[str, str] = field(default_factory=dict)
-    """Such as the device, or whether a key is in the environment; never the key."""
+    """For example the device, or whether a key is in the environment; never the key itself."""
     folders: Mapping[str, str] = field(default_factory=dict)
-    """What it keeps on the disk, and where."""
+    """What it keeps on disk, and where."""
     problem: str = ""
     """What keeps it from working, and the cure."""
 
 
 class MaskedLMBackend(ABC):
-    """A frozen language model seen from outside.
+    """A frozen language model, seen from outside.
 
     A subclass sets `identity`, `vocabulary` and `abilities` and writes `fill`. It raises nothing but
     pbsdk's errors. It need not retry, cache, count or check budgets: the meter around it does.
@@ -288,7 +288,7 @@ class MaskedLMBackend(ABC):
     vocabulary: Vocabulary
     abilities: Abilities
     mask_token: str = "<mask>"  # noqa: S105 - a marker in a text, not a secret
-    """How this model's own mask is written; inputs that contain it are refused."""
+    """How the model writes its own mask; inputs that contain it are refused."""
 
     @abstractmethod
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
@@ -305,19 +305,19 @@ class MaskedLMBackend(ABC):
             yield from self.fill(queries[start : start + size], tokens)
 
     def count_tokens(self, query: MaskedQuery) -> int:
-        """Return how many tokens the model will read: here a guess, for budgets before sending."""
+        """Return how many tokens the model will read: by default an estimate, to check budgets before sending."""
         return 2 + len(query.text().encode()) // 3
 
     @classmethod
     def checkup(cls) -> Checkup:
-        """Say what `pbsdk doctor` should tell; loads no model and sends nothing."""
+        """Return what `pbsdk doctor` should report, without loading a model or sending anything."""
         return Checkup()
 
     def close(self) -> None:  # noqa: B027 - most backends hold nothing
-        """Give back what the backend holds."""
+        """Release what the backend holds."""
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        """Return itself: a backend stands for a model outside, and copies of an estimator share it."""
+        """Return the backend itself: it stands for a model outside, which copies of an estimator share."""
         return self
 
     def __enter__(self) -> Self:

@@ -29,7 +29,7 @@ class AvailableBackend:
 
 
 def available() -> list[AvailableBackend]:
-    """Return every registered adapter, with what keeps it from working, if anything does."""
+    """Return every registered adapter, and what keeps it from working, if anything does."""
     found = []
     for name in BACKENDS.names():
         try:
@@ -52,14 +52,14 @@ def connect(
     """Connect to a model by its backend's name, and meter it.
 
     Args:
-        name: a backend from `available()`. None: the one named in the environment variable
-            PBSDK_BACKEND, or else the embedded model.
-        run: the folder that records every query; the same folder again asks only for what is
-            missing. None: a folder under `runs/` named after the model.
+        name: a backend from `available()`. None for the one that the environment variable
+            PBSDK_BACKEND names, or else the embedded model.
+        run: the folder that records every query; using the same folder again asks only for what is
+            missing. None for a folder under `runs/` named after the model.
         budget: passes that an example may have, as a number or a `QueryBudget`; None for no limit.
-        canaries: ask a few fixed texts first, and refuse (or, with "warn", report) a provider that
-            answers them otherwise than when the run began; they are passes of the phase `probe`.
-        options: what the backend takes, such as `model="roberta-large"`.
+        canaries: ask a few fixed texts first, and refuse (or, with "warn", report) a provider whose
+            answers to them have changed since the run began; they are passes of the phase `probe`.
+        options: the backend's options, such as `model="roberta-large"`.
     """
     limits = QueryBudget.of(budget)
     chosen = name or default_name()
@@ -73,7 +73,7 @@ def connect(
 
 
 def default_name() -> str:
-    """Return the backend of a connection that names none: PBSDK_BACKEND, or the embedded model."""
+    """Return the backend to use when none is named: PBSDK_BACKEND, or the embedded model."""
     return os.environ.get("PBSDK_BACKEND") or EMBEDDED
 
 
@@ -89,7 +89,7 @@ def open_backend(name: str, **options: Any) -> MaskedLMBackend:
 
 
 def find(name: str) -> type[MaskedLMBackend]:
-    """Return the adapter of a name, imported."""
+    """Import and return the adapter with this name."""
     adapter = BACKENDS.load(name)
     if not (isinstance(adapter, type) and issubclass(adapter, MaskedLMBackend)):
         raise SetupError(f"the entry point {name!r} is not a MaskedLMBackend: {adapter!r}")

@@ -1,8 +1,8 @@
 """The demo: route support tickets with the embedded model, and show what it cost.
 
-It does what a user would do with texts of their own, and prints two honest references beside the
-result, both computed from the same forward passes: the most frequent class, and a majority vote of
-the same prompts with the class names as words.
+It does what users would do with their own texts, and prints two baselines beside the result, both
+computed from the same forward passes: the most frequent class, and a majority vote of the same
+prompts with the class names as words.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _asked(report: AuditReport) -> int:
 
 
 def _test(clf: PromptBoostingClassifier, test: Split) -> tuple[float, float]:
-    """Return the accuracies of the class names as words, and of the classifier, from the same passes."""
+    """Return the accuracy with the class names as words, and the classifier's, from the same passes."""
     names = tuple(_token(clf, str(label)) for label in clf.classes_)
     learners = (WeakLearner(prompt, names, 1.0) for prompt in clf.fitted_.prompts)
     untrained = FittedEnsemble(Ensemble(len(names), tuple(learners)))
@@ -117,6 +117,6 @@ def _token(clf: PromptBoostingClassifier, name: str) -> int:
     token = clf.backend.vocabulary.find(name)
     if token is None:
         raise InputError(
-            f"the model has no single token for {name!r}, so the demo's reference can't be computed with it"
+            f"the model has no single token for {name!r}, so the demo's baseline can't be computed with it"
         )
     return token

@@ -27,7 +27,7 @@ __all__ = ["LEAST", "MASS_TOLERANCE", "STEPS_PER_NAT", "Codes", "Floats", "MaskD
 Codes = npt.NDArray[np.uint16]
 """Log-probabilities on the grid."""
 Tokens = npt.NDArray[np.int64]
-"""Numbers of tokens."""
+"""Token ids."""
 Floats = npt.NDArray[np.float64]
 """Probabilities, scores, weights."""
 
@@ -37,7 +37,7 @@ LEAST = 65535
 """The code of everything at or below e^-64: the grid's last step."""
 
 MASS_TOLERANCE = 0.02
-"""How far above 1 probabilities may sum: providers round, and the grid does."""
+"""How far above 1 the probabilities may sum: providers round, and so does the grid."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +47,7 @@ class MaskDistribution:
     - whole: `tokens` is None and `codes[v]` belongs to token `v`;
     - top k: `tokens` ascends, and every token not in it has at most the probability of the code
       `rest` (it is censored, not zero);
-    - chosen: `tokens` ascends, `rest` is None: nothing is known of the others.
+    - chosen: `tokens` ascends, and `rest` is None: nothing is known about the others.
     """
 
     codes: Codes
@@ -55,7 +55,7 @@ class MaskDistribution:
     tokens: Tokens | None = None
     """The tokens that the codes belong to, ascending; None for the whole vocabulary."""
     rest: int | None = None
-    """The least code that a token which isn't shown can have, where the answer is a top k."""
+    """In a top-k answer, the smallest code that a token it doesn't show can have."""
     read_tokens: int = 0
     """How many tokens the model read, if known."""
     cut_tokens: int = 0
@@ -78,7 +78,7 @@ class MaskDistribution:
         values = np.asarray(logprobs, dtype=np.float64)
         ids = None if tokens is None else np.asarray(tokens, dtype=np.int64)
         if values.ndim != 1 or values.size == 0 or (ids is not None and ids.shape != values.shape):
-            raise BadAnswer("log-probabilities and tokens must be two lists of one length, not empty")
+            raise BadAnswer("log-probabilities and tokens must be non-empty lists of the same length")
         if np.isnan(values).any():
             raise BadAnswer("a log-probability is not a number")
         mass = float(np.exp(np.minimum(values, 1)).sum())
@@ -90,7 +90,7 @@ class MaskDistribution:
             order = np.argsort(ids, kind="stable")
             ids, codes = ids[order], codes[order]
             if (np.diff(ids) == 0).any():
-                raise BadAnswer("a token stands in the answer twice")
+                raise BadAnswer("a token is in the answer twice")
         return cls(
             codes=codes,
             tokens=ids,
@@ -106,7 +106,7 @@ class MaskDistribution:
 
     @property
     def mass(self) -> float:
-        """The probability that the answer shows: 1 for a whole one, up to the grid."""
+        """The total probability that the answer shows: 1 for a whole one, up to rounding to the grid."""
         return min(1.0, float(np.exp(self.logprobs).sum()))
 
     def at(self, tokens: Tokens) -> Codes:
@@ -125,13 +125,13 @@ class MaskDistribution:
         return codes
 
     def covers(self, tokens: Tokens | None) -> bool:
-        """Say whether `at(tokens)` would answer; None stands for all there is to know."""
+        """Return whether `at(tokens)` would answer; None stands for all tokens."""
         if self.tokens is None or self.rest is not None:
             return True
         return tokens is not None and bool(np.isin(tokens, self.tokens, assume_unique=True).all())
 
     def narrowed(self, tokens: Tokens) -> MaskDistribution:
-        """Return the answer for ascending `tokens` alone."""
+        """Return the answer restricted to `tokens`, which must ascend."""
         kept = tokens
         if self.tokens is not None and self.rest is not None:
             kept = tokens[np.isin(tokens, self.tokens, assume_unique=True)]

@@ -16,21 +16,21 @@
     ├── BudgetExceeded           the budget doesn't allow it; nothing was sent
     ├── LedgerError              the run folder can't be used
     │   ├── LedgerMismatch       written by another model or a newer pbsdk
-    │   └── LedgerCorrupted      its content doesn't fit its digests
+    │   └── LedgerCorrupted      its content doesn't match its digests
     ├── RecordingError           a recording that can't be read or written
     └── ModelFileError           a saved classifier that can't be read
 
-A `BackendError` answers the three questions that a meter must ask: may the same query succeed later
-(`retryable`), may it have run and so have to be paid for (`may_have_run`), and how long to wait
-(`retry_after`, seconds). `answered` holds the part of a batch that did succeed.
+A `BackendError` answers the three questions that a meter must ask: can the same query succeed later
+(`retryable`), may it have run, so that it must be paid for (`may_have_run`), and how long to wait
+(`retry_after`, in seconds). `answered` holds the part of a batch that did succeed.
 
 A `BudgetExceeded` carries what it means, so that a command line or a page can name the cure in its own words.
 
 >>> refused = BudgetExceeded("12 passes are too many", limit="passes", allowed=10, asked=12, left=10, needed=12)
 >>> print(refused)
-12 passes are too many. Nothing of it was sent. To allow it: connect(..., budget=QueryBudget(passes=12)), or use fewer prompts
+12 passes are too many. None of it was sent. To allow it: connect(..., budget=QueryBudget(passes=12)), or use fewer prompts
 >>> print(refused.with_cure("--budget 12"))
-12 passes are too many. Nothing of it was sent. To allow it: --budget 12, or use fewer prompts
+12 passes are too many. None of it was sent. To allow it: --budget 12, or use fewer prompts
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ class InputError(PbsdkError, ValueError):
     """Texts, labels or parameters that can't work; raised before anything is sent.
 
     Args:
-        problem: what is wrong, in words; where a setting would cure it, up to its name.
-        setting: the parameter that would cure it, by its name in Python; each front has its own name for it.
+        problem: what is wrong, in words; where a setting would cure it, the sentence up to the setting's name.
+        setting: the Python name of the parameter that would cure it; each front has its own name for it.
         value: what to set it to, as Python writes it.
     """
 
@@ -105,7 +105,7 @@ class ModelUnusable(SetupError):
 
 
 class Answer(Protocol):
-    """What a model said of one query: the part of `pbsdk.backend.MaskDistribution` that an error needs to know."""
+    """What a model answered to one query: the part of `pbsdk.backend.MaskDistribution` that an error needs to know."""
 
     @property
     def codes(self) -> Sized:
@@ -117,7 +117,7 @@ class Answer(Protocol):
 
 
 class BackendError(PbsdkError):
-    """A batch of queries that was not, or not wholly, answered."""
+    """A batch of queries that was not, or only partly, answered."""
 
     default_retryable: ClassVar[bool] = False
     default_may_have_run: ClassVar[bool] = False
@@ -139,7 +139,7 @@ class BackendError(PbsdkError):
 
 
 class BackendUnavailable(BackendError):
-    """The model could not be reached, is loading, or asks for patience."""
+    """The model could not be reached, is loading, or asks the caller to wait."""
 
     default_retryable = True
 
@@ -152,15 +152,15 @@ class BackendTimeout(BackendError):
 
 
 class QueryRefused(BackendError):
-    """The model's server says no, and will say no again."""
+    """The model's server refused the query, and would refuse it again."""
 
 
 class NotRecorded(QueryRefused):
-    """A recording holds no such answer; nothing was asked."""
+    """The recording holds no such answer; no model was asked."""
 
 
 class BadAnswer(BackendError):
-    """An answer came that can't be right, and is not used."""
+    """The answer can't be right, and is not used."""
 
     default_retryable = True
     default_may_have_run = True
@@ -170,11 +170,11 @@ class BudgetExceeded(PbsdkError):
     """The budget doesn't allow the queries; none of them was sent.
 
     Args:
-        problem: what is wrong, in words, without a cure.
+        problem: what is wrong, in words, without the cure.
         limit: the field of `QueryBudget` that is exceeded: `passes`, `predict` (both per example), `total`,
             `attempts`, `tokens` or `money`.
         allowed: the limit's value.
-        asked: how much more was asked for; for a limit per example, by the example that asked for most.
+        asked: how much more was asked for; for a limit per example, by the example that asked for the most.
         left: how much of the limit was left.
         needed: the smallest limit that would allow it.
     """
@@ -199,7 +199,7 @@ class BudgetExceeded(PbsdkError):
 
     @property
     def per_example(self) -> bool:
-        """Whether the limit is one per example, and not over the whole run folder."""
+        """Whether the limit applies to each example rather than to the whole run folder."""
         return self.limit in {"passes", "predict"}
 
     def __str__(self) -> str:
@@ -208,9 +208,9 @@ class BudgetExceeded(PbsdkError):
         return self.with_cure(f"connect(..., budget=QueryBudget({self.limit}={self.needed}))")
 
     def with_cure(self, cure: str) -> str:
-        """Return the message with a cure in the caller's own words."""
+        """Return the message with the cure in the caller's own words."""
         fewer = ", or use fewer prompts" if self.per_example else ""
-        return f"{self.problem}. Nothing of it was sent. To allow it: {cure}{fewer}"
+        return f"{self.problem}. None of it was sent. To allow it: {cure}{fewer}"
 
     def during(self, what: str) -> BudgetExceeded:
         """Return the same refusal, preceded by what was being done."""
@@ -233,7 +233,7 @@ class LedgerMismatch(LedgerError):
 
 
 class LedgerCorrupted(LedgerError):
-    """The run folder's content doesn't fit its own digests."""
+    """The run folder's content doesn't match its own digests."""
 
 
 class RecordingError(PbsdkError):

@@ -17,7 +17,7 @@ __all__ = ["Cell", "Table", "duration", "limit", "milliseconds", "moment", "numb
 
 @dataclass(frozen=True)
 class Cell:
-    """What a cell says, and where the JSON form says it."""
+    """The text of a cell, and where the JSON form holds its value."""
 
     text: str
     path: str = ""
@@ -48,7 +48,7 @@ def number(value: float | None) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Write a prompt in one line.
+    r"""Write a prompt on one line.
 
     >>> print(one_line("<input>\nTopic: <mask>"))
     <input>\nTopic: <mask>
@@ -62,7 +62,7 @@ def limit(value: float | None) -> str:
 
 
 def percent(value: float | None) -> str:
-    """Write a share."""
+    """Write a fraction as a percentage."""
     return "-" if value is None else f"{value:.1%}"
 
 
@@ -97,7 +97,7 @@ def duration(seconds: float | None) -> str:
 
 
 def moment(text: str) -> str:
-    """Write a time of the JSON form for people.
+    """Write a time from the JSON form for people.
 
     >>> moment("2026-03-01T12:30:05.250000Z")
     '2026-03-01 12:30:05 UTC'

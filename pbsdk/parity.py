@@ -1,14 +1,14 @@
-"""Parity: do two backends say the same? Found out on a few texts, before money goes into training.
+"""Parity: do two backends give the same answers? Tested on a few texts, before money is spent on training.
 
 The same queries go to both. Tokens are matched by their words, because two providers may number them
 differently, and compared where both show them: how far the log-probabilities of the likeliest tokens
-lie apart, how many of the likeliest are the same, and whether the verdict is, that is the word that
-wins, among given words or among all.
+lie apart, how many of the likeliest are the same, and whether the verdict, the word that wins among
+the given words or among all, is the same.
 
 >>> from pbsdk.testing import FakeBackend
 >>> report = parity(FakeBackend(), FakeBackend(), ["a fine day", "a dull day"])
 >>> report.largest_difference, report.agreement, report.conclusion
-(0.0, 1.0, 'the same: one can stand in for the other')
+(0.0, 1.0, 'the same: one can replace the other')
 >>> parity(FakeBackend(), FakeBackend(seed=1), ["a fine day"]).conclusion
 'different: retrain after a swap'
 """
@@ -43,7 +43,7 @@ __all__ = ["ParityReport", "ParityRow", "parity"]
 
 PROMPTS = ("<input> It was <mask>", "<input> This is about <mask>")
 SAME = 2 / STEPS_PER_NAT
-"""What rounding to the grid and another make-up of batches may do, in nats."""
+"""The difference, in nats, that rounding to the grid and a different batching can cause."""
 ALIKE = 0.1
 """A mean difference, in nats, that rounding on the wire or half precision explains."""
 
@@ -73,7 +73,7 @@ class ParityRow:
 
 @dataclass(frozen=True)
 class ParityReport:
-    """How two backends compare, query by query and in all."""
+    """How two backends compare, query by query and overall."""
 
     models: tuple[str, str]
     identical: bool
@@ -103,7 +103,7 @@ class ParityReport:
 
     @property
     def verdict(self) -> Literal["same", "alike", "different"]:
-        """What to make of it, in a word."""
+        """The conclusion in one word."""
         mean, largest = self.mean_difference, self.largest_difference
         if mean is None or largest is None:
             return "different"
@@ -113,9 +113,9 @@ class ParityReport:
 
     @property
     def conclusion(self) -> str:
-        """What to make of it, in a sentence."""
+        """The conclusion in one sentence."""
         return {
-            "same": "the same: one can stand in for the other",
+            "same": "the same: one can replace the other",
             "alike": "alike, not the same: a classifier should carry over; check its accuracy on held-out texts",
             "different": "different: retrain after a swap",
         }[self.verdict]
@@ -183,16 +183,16 @@ def parity(  # noqa: PLR0913 - independent settings, all keywords
     words: Sequence[str] = (),
     top: int = 20,
 ) -> ParityReport:
-    """Ask two backends the same, and report how their answers differ.
+    """Ask two backends the same queries, and report how their answers differ.
 
     Every text costs each backend one pass per prompt, in the phase `predict`.
 
     Args:
-        a: the backend that is known.
-        b: the one that is to stand in for it.
+        a: the backend you know.
+        b: the backend that should replace it.
         texts: a few texts, or pairs, of the kind to be classified.
-        prompts: under which to ask; for pairs they must be given.
-        words: the verdict is the likeliest of these; without them, of all.
+        prompts: the prompts to ask with; required for pairs.
+        words: the verdict is the likeliest of these words, or of all words if none are given.
         top: how many of the likeliest tokens are compared.
     """
     examples = read_examples(texts)
@@ -202,7 +202,7 @@ def parity(  # noqa: PLR0913 - independent settings, all keywords
         refuse_markers(examples, backend.mask_token)
     last = "last" in {a.abilities.mask, b.abilities.mask}
     pool = [Template(prompt) if isinstance(prompt, str) else prompt for prompt in prompts]
-    # If one of them reads nothing after the mask, neither is asked to.
+    # If one of them can't read past the mask, neither is asked to.
     templates = fit_templates(pool, Abilities(mask="last" if last else "anywhere"), pairs=examples[0].pair is not None)
     queries = render(examples, templates, Phase.PREDICT)
     answers = [(backend.vocabulary, list(backend.stream(queries))) for backend in (a, b)]

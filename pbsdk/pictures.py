@@ -1,4 +1,4 @@
-"""The classifier's pictures: what they show is looked up and checked here, and drawn by `pbsdk.plotting`."""
+"""The classifier's pictures: their data is collected and checked here, and drawn by `pbsdk.plotting`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Pictures:
 
     @abstractmethod
     def staged_score(self, X: Any, y: Any) -> Iterator[float]:
-        """Yield the accuracy after the first learner, the first two, and so on to all."""
+        """Yield the accuracy with the first learner, the first two, and so on up to all."""
 
     @overload
     def plot_staged(self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: None = None) -> Figure: ...
@@ -48,22 +48,22 @@ class Pictures:
     def plot_staged(
         self, X: Any = None, y: Any = None, *, name: str = "these texts", ax: Axes | None = None
     ) -> Figure | Axes:
-        """Draw the accuracy after each learner, how many learners were kept, and the weight of each.
+        """Draw the accuracy after each learner, how many learners were kept, and each learner's weight.
 
-        The validation set's accuracy is that of training. With texts and labels, theirs is drawn too, which
-        asks for them as `staged_score` does. Needs matplotlib: `pip install "pbsdk[plot]"`.
+        The accuracy on the validation set was recorded in training. Given texts and labels, the accuracy on them
+        is drawn too; that asks the model, as `staged_score` does. Needs matplotlib: `pip install "pbsdk[plot]"`.
 
         Args:
             X: texts, such as a test set's.
             y: their labels.
             name: what to call them.
-            ax: draw the accuracy alone, into these axes.
+            ax: draw only the accuracy, into these axes.
         """
         from pbsdk.plotting import draw_staged  # noqa: PLC0415 - matplotlib is an extra
 
         check_is_fitted(self)
         if (X is None) != (y is None):
-            raise InputError("plot_staged needs texts and labels, both or neither")
+            raise InputError("plot_staged needs both texts and labels, or neither")
         tried = self._tried()
         curves = {}
         validated = [record.validation_accuracy for record in tried if record.validation_accuracy is not None]
@@ -85,13 +85,13 @@ class Pictures:
     @overload
     def plot_words(self, count: int = 8, *, classes: Any = None, ax: Axes) -> Axes: ...
     def plot_words(self, count: int = 8, *, classes: Any = None, ax: Axes | None = None) -> Figure | Axes:
-        """Draw which words speak for each class, and how strongly: the summed weight of the learners that use them.
+        """Draw which words indicate each class, and how strongly: the summed weight of the learners that use them.
 
         Needs matplotlib: `pip install "pbsdk[plot]"`.
 
         Args:
-            count: how many words of a class to draw, the weightiest.
-            classes: some of the classes, in this order; None: all.
+            count: how many words to draw per class, those with the largest weights.
+            classes: which classes to draw, in this order; None for all.
             ax: draw a single class into these axes.
         """
         from pbsdk.plotting import draw_words  # noqa: PLC0415 - matplotlib is an extra
@@ -105,11 +105,11 @@ class Pictures:
         if not isinstance(count, Integral) or count < 1:
             raise InputError(f"count must be a whole number of at least 1, not {count!r}")
         if ax is not None and len(labels) > 1:
-            raise InputError(f"ax takes one class, and there are {len(labels)}; say which: classes=[{labels[0]!r}]")
+            raise InputError(f"ax takes one class, and there are {len(labels)}; choose one: classes=[{labels[0]!r}]")
         return draw_words({label: explanation.weights(label) for label in labels}, int(count), ax)
 
     def _tried(self) -> list[RoundRecord]:
-        """Return the rounds whose learners the ensemble is a prefix of; none if the file doesn't say, or others took their place."""
+        """Return the rounds whose learners the ensemble is a prefix of; none if they weren't saved or were replaced."""
         if self.fitted_.facts.get("way_out") != WayOut.ROUNDS:
             return []
         return [record for record in self.history_ if record.outcome is Outcome.KEPT]

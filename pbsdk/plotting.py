@@ -1,10 +1,10 @@
-"""Pictures with matplotlib: the accuracy as learners come in, the words of each class, and the bill.
+"""Pictures with matplotlib: the accuracy as learners are added, the words of each class, and the bill.
 
 `clf.plot_staged()`, `clf.plot_words()`, `report.plot()` and `results.plot()` draw here. A picture is a plain
-`matplotlib.figure.Figure` that pyplot knows nothing of: nothing is shown, nothing has to be closed, and a
-notebook displays it once, where it is the last expression. Text, background and grid follow the style in
-force (`plt.style.use("dark_background")`); the four colours are told apart by colour-blind eyes and stand
-out from white and from black.
+`matplotlib.figure.Figure` that pyplot doesn't know about: nothing is shown, nothing has to be closed, and a
+notebook displays it once, as the last expression of a cell. Text, background and grid follow the current
+style (`plt.style.use("dark_background")`); the four colours are distinguishable by colour-blind readers and
+stand out from white and from black.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ __all__ = [
     "whole_numbers",
 ]
 
-# Okabe and Ito's, those that have a contrast of 3 with white and with black.
+# Those of Okabe and Ito's colours that have a contrast of 3 with both white and black.
 BLUE, RED, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#b8609a"
 _LONGEST = 18
 _DPI = 90
 
 
 class Picture(Figure):
-    """A figure that a notebook displays, whether or not pyplot is there."""
+    """A figure that a notebook displays, with or without pyplot."""
 
     def __init__(self, width: float, height: float) -> None:
         super().__init__(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.1, h_pad=0.08))
@@ -67,13 +67,13 @@ class Picture(Figure):
 def draw_staged(
     curves: Mapping[str, Sequence[float]], alphas: Sequence[float], kept: int, ax: Axes | None = None
 ) -> Picture | Axes:
-    """Draw the accuracy after 1, 2, ... learners, and under it the weight of each learner's vote.
+    """Draw the accuracy after 1, 2, ... learners, and below it the weight of each learner's vote.
 
     Args:
-        curves: by name, accuracies after the first learner, the first two, and so on.
+        curves: by name, the accuracies with the first learner, the first two, and so on.
         alphas: the weight of each learner.
         kept: how many learners the ensemble has; the others were tried and left out.
-        ax: draw the accuracy alone, here.
+        ax: draw only the accuracy, into these axes.
     """
     if ax is not None:
         _accuracy(ax, curves, kept, len(alphas))
@@ -93,7 +93,7 @@ def draw_staged(
 
 def _accuracy(ax: Axes, curves: Mapping[str, Sequence[float]], kept: int, tried: int) -> None:
     for (name, values), colour, line in zip(curves.items(), (BLUE, RED), ("-", "--"), strict=False):
-        # A single point has no line to be seen by.
+        # A single point draws no line, so it needs a marker.
         marker = "o" if len(values) <= 20 else ""
         ax.plot(
             range(1, len(values) + 1), values, color=colour, linestyle=line, marker=marker, markersize=4, label=name
@@ -109,12 +109,12 @@ def _accuracy(ax: Axes, curves: Mapping[str, Sequence[float]], kept: int, tried:
 
 
 def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | None = None) -> Picture | Axes:
-    """Draw, a panel per class, its weightiest words and the summed weight of the learners that use them.
+    """Draw one panel per class: its weightiest words and the summed weight of the learners that use them.
 
     Args:
         words: by class, the weight of each word, weightiest first.
-        count: how many words of a class are drawn.
-        ax: draw one class, here.
+        count: how many words to draw per class.
+        ax: draw a single class into these axes.
     """
     tops = {label: dict(list(weights.items())[:count]) for label, weights in words.items()}
     if ax is not None:
@@ -127,7 +127,7 @@ def draw_words(words: Mapping[Any, Mapping[str, float]], count: int, ax: Axes | 
     down = math.ceil(len(tops) / max(1, int(11 / wide)))
     across = math.ceil(len(tops) / down)
     figure = Picture(max(4.5, wide * across), down * (0.6 + 0.23 * rows) + 0.5)
-    # One scale for all: a class that is recognised by many words shows shorter bars.
+    # All panels share one scale: a class recognised by many words has shorter bars.
     panels = figure.subplots(down, across, sharex=True, squeeze=False).flat
     for panel, (label, top) in zip(panels, tops.items(), strict=False):
         _word_bars(panel, label, top, rows)
@@ -150,7 +150,7 @@ def _word_bars(ax: Axes, label: Any, weights: Mapping[str, float], rows: int) ->
 
 @dataclass(frozen=True)
 class Curve:
-    """Scores in percent along an axis, with their deviations, and what somebody else reports."""
+    """Scores in percent along an axis, with their deviations, and the scores that somebody else reports."""
 
     name: str
     scores: Mapping[float, tuple[float, float]]
@@ -158,7 +158,7 @@ class Curve:
 
 
 def draw_curves(panels: Mapping[str, Sequence[Curve]], source: str) -> Picture:
-    """Draw, a panel an axis, each curve with its deviations, and dotted what `source` reports."""
+    """Draw one panel per axis: each curve with its deviations, and what `source` reports as a dotted line."""
     most = max(len(lines) for lines in panels.values())
     figure = Picture(5.5 * len(panels), 4 + 0.4 * most)  # up to two lines of legend per curve
     for ax, (along, lines) in zip(figure.subplots(1, len(panels), squeeze=False).flat, panels.items(), strict=True):
@@ -179,7 +179,7 @@ def draw_curves(panels: Mapping[str, Sequence[Curve]], source: str) -> Picture:
         ax.set_xscale("log", base=2)
         ticks: list[float] = []
         for place in sorted({place for line in lines for place in (*line.scores, *line.reported)}, reverse=True):
-            if not ticks or place < 0.8 * ticks[-1]:  # nearer ones would be written over each other
+            if not ticks or place < 0.8 * ticks[-1]:  # closer labels would overlap
                 ticks.append(place)
         ax.set_xticks(ticks, [number(round(tick, 1)) for tick in ticks])
         ax.minorticks_off()
@@ -191,7 +191,7 @@ def draw_curves(panels: Mapping[str, Sequence[Curve]], source: str) -> Picture:
 
 
 def title(ax: Axes, text: str) -> Text:
-    """Head a panel."""
+    """Set a panel's title."""
     return ax.set_title(text, loc="left", fontsize="medium", fontweight="bold")
 
 
@@ -202,7 +202,7 @@ def empty(ax: Axes, text: str) -> None:
 
 
 def name_rows(ax: Axes, names: Sequence[str]) -> None:
-    """Name bars that lie, the first on top."""
+    """Label horizontal bars, the first on top."""
     ax.set_yticks(range(len(names)), names)
     ax.invert_yaxis()
     ax.tick_params(axis="y", length=0)
@@ -210,22 +210,22 @@ def name_rows(ax: Axes, names: Sequence[str]) -> None:
 
 
 def in_percent(axis: Axis) -> None:
-    """Number an axis in percent."""
+    """Label an axis in percent."""
     axis.set_major_formatter(PercentFormatter(1, decimals=0))
 
 
 def whole_numbers(axis: Axis) -> None:
-    """Number an axis of counts."""
+    """Label an axis with whole numbers."""
     axis.set_major_locator(MaxNLocator(6, integer=True, min_n_ticks=1))
 
 
 def bare(ax: Axes) -> None:
-    """Leave two sides of a panel open."""
+    """Remove the top and right borders of a panel."""
     ax.spines[["top", "right"]].set_visible(False)
 
 
 def _literally(*texts: Text) -> None:
-    """Write dollars as dollars, and no formulas."""
+    """Show dollar signs literally instead of as formulas."""
     for text in texts:
         text.set_parse_math(False)
 

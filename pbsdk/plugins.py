@@ -1,8 +1,8 @@
 """Every extension point: backends, heads, prompt writers and servers, found by name.
 
-All of them register under entry points, pbsdk's own as well as anybody's, and are imported when they are asked for: a
-name that isn't there is answered with a near one, and packages that are missing with what to install. A package adds a
-backend, for example, with these lines in its pyproject.toml:
+All of them register as entry points, pbsdk's own as well as anybody else's, and are imported when they are first used.
+The error for an unknown name suggests a similar one, and the error for a missing package says what to install. A
+package adds a backend, for example, with these lines in its pyproject.toml:
 
     [project.entry-points."pbsdk.backends"]
     mymodel = "my_package:MyBackend"
@@ -27,23 +27,23 @@ class PluginGroup:
 
     group: str
     noun: str
-    """What errors call a member of it."""
+    """What error messages call a member of the group."""
     extras: Mapping[str, str] = field(default_factory=dict)
-    """Which of pbsdk's extras its own members need."""
+    """Which of pbsdk's extras each of pbsdk's own members needs."""
     unknown: type[PbsdkError] = SetupError
-    """What is raised for a name that isn't there."""
+    """The error raised for an unknown name."""
 
     def names(self) -> list[str]:
         """Return the registered names, sorted."""
         return sorted(self._entries())
 
     def load(self, name: str) -> Any:
-        """Import what is registered under a name."""
+        """Import and return what is registered under a name."""
         entries = self._entries()
         if name not in entries:
             close = difflib.get_close_matches(name, entries, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
-            raise self.unknown(f"no {self.noun} is called {name!r}.{hint} There are: {', '.join(sorted(entries))}")
+            raise self.unknown(f"no {self.noun} is called {name!r}.{hint} Available: {', '.join(sorted(entries))}")
         try:
             return entries[name].load()
         except MissingExtra:
@@ -67,7 +67,7 @@ _EXTRAS = {
 }
 
 BACKENDS = PluginGroup("pbsdk.backends", "backend", _EXTRAS, UnknownBackend)
-"""Models behind one interface: subclasses of `MaskedLMBackend`, for `connect`."""
+"""Models: subclasses of `MaskedLMBackend`, for `connect`."""
 
 HEADS = PluginGroup("pbsdk.heads", "head", unknown=InputError)
 """What turns answered examples into a fitted model with scores, for the classifier's `head`."""
@@ -76,4 +76,4 @@ SERVERS = PluginGroup("pbsdk.servers", "server", {"http": "serve"})
 """Functions that offer a backend to others, for `pbsdk serve`."""
 
 WRITERS = PluginGroup("pbsdk.writers", "prompt writer", {"t5": "local"}, InputError)
-"""Models that write prompts: makers of a `PromptWriter`, for `open_writer`."""
+"""Models that write prompts: callables that return a `PromptWriter`, for `open_writer`."""

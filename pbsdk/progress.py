@@ -1,4 +1,4 @@
-"""Progress on standard error: in a terminal or a notebook, and nowhere else unless asked for."""
+"""Progress bars on standard error: in a terminal or a notebook, and elsewhere only on request."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 with warnings.catch_warnings():
-    # Where a notebook has no ipywidgets, tqdm warns at once and then draws its bars as text, which will do.
+    # In a notebook without ipywidgets, tqdm warns on import and then draws its bars as text, which is good enough.
     warnings.simplefilter("ignore")
     from tqdm.auto import tqdm
 
@@ -22,16 +22,16 @@ Item = TypeVar("Item")
 def progress_bar(
     items: Iterable[Item], *, total: int, what: str, unit: str = "pass", show: bool | None = None
 ) -> Iterator[Item]:
-    """Pass the items on, showing how many a second, and the time left.
+    """Yield the items, showing the rate and the time left.
 
-    `show` None means: where somebody is looking, unless tqdm's own variable TQDM_DISABLE is set.
+    If `show` is None, the bar is shown where somebody is looking, unless tqdm's own variable TQDM_DISABLE is set.
     """
     yield from tqdm(items, total=total, desc=what, unit=f" {unit}", disable=not _shown(show), leave=False)
 
 
 @contextmanager
 def progress_steps(total: int, *, what: str, unit: str, show: bool | None = None) -> Iterator[Callable[[], None]]:
-    """Give a function to be called after each step of work that isn't an iteration; `show` as for `progress_bar`."""
+    """Yield a function to call after each step, for work that isn't an iteration; `show` as for `progress_bar`."""
     with tqdm(total=total, desc=what, unit=f" {unit}", disable=not (total and _shown(show)), leave=False) as bar:
 
         def step() -> None:
@@ -43,5 +43,5 @@ def progress_steps(total: int, *, what: str, unit: str, show: bool | None = None
 def _shown(show: bool | None) -> bool:
     if show is not None:
         return show
-    # A notebook's standard error is no terminal, but somebody looks at it.
+    # A notebook's standard error is not a terminal, but somebody is looking at it.
     return (sys.stderr.isatty() or "ipykernel" in sys.modules) and not os.environ.get("TQDM_DISABLE")

@@ -1,13 +1,13 @@
-"""Fixtures for tests of code that stands on pbsdk; pytest finds them by itself.
+"""Fixtures for tests of code that uses pbsdk; pytest discovers them automatically.
 
-`fake_lm` is a metered `FakeBackend` with a run folder of its own. `replay_lm` is a real model that was recorded once:
+`fake_lm` is a metered `FakeBackend` with its own run folder. `replay_lm` replays a real model that was recorded once:
 
     @pytest.mark.pbsdk_recording("tickets.pbrec", backend="smollm2")
     def test_tickets_are_routed(replay_lm):
         ...
 
 `pytest --pbsdk-record` runs such tests on the model and writes their files; without it they replay, and refuse what
-is not recorded. Nothing of pbsdk is imported before a test asks for a fixture.
+is not recorded. No part of pbsdk is imported before a test asks for a fixture.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ __all__ = ["fake_lm", "make_fake_lm", "replay_lm"]
 
 _MARKERS = (
     "fake_lm(budget=10, **options): how the fixture fake_lm is made; the options are FakeBackend's",
-    "pbsdk_recording(file, backend=None, top=None, budget=10, **options): what replay_lm gives; which model is recorded",
+    "pbsdk_recording(file, backend=None, top=None, budget=10, **options): which file replay_lm replays, and which model it records",
 )
 _RECORDED = pytest.StashKey[dict[Path, "Recording"]]()
 _NOTES = pytest.StashKey[list[str]]()
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.getgroup("pbsdk").addoption(
         "--pbsdk-record",
         action="store_true",
-        help="run tests of replay_lm on the model itself, and write what it answered to their files",
+        help="run tests that use replay_lm on the model itself, and write its answers to their files",
     )
 
 
@@ -48,14 +48,14 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", marker)
     config.stash[_RECORDED], config.stash[_NOTES] = {}, []
     if config.getoption("pbsdk_record") and (hasattr(config, "workerinput") or config.getoption("numprocesses", None)):
-        raise pytest.UsageError("--pbsdk-record writes files that tests share; run it in one process, with -n 0")
+        raise pytest.UsageError("--pbsdk-record writes files that tests share; run it in a single process, with -n 0")
 
 
 @pytest.fixture
 def make_fake_lm(tmp_path: Path) -> Iterator[Callable[..., MeteredBackend]]:
-    """A function that makes metered fake models, each with a run folder of its own.
+    """A function that makes metered fake models, each with its own run folder.
 
-    It takes `budget` and the options of `FakeBackend`. Attempts after a failure don't wait.
+    It takes `budget` and the options of `FakeBackend`. Retries after a failure don't wait.
     """
     from pbsdk.connecting import open_backend
     from pbsdk.metering.meter import MeteredBackend
@@ -74,19 +74,19 @@ def make_fake_lm(tmp_path: Path) -> Iterator[Callable[..., MeteredBackend]]:
 
 @pytest.fixture
 def fake_lm(request: pytest.FixtureRequest, make_fake_lm: Callable[..., MeteredBackend]) -> MeteredBackend:
-    """A metered fake model; `@pytest.mark.fake_lm(signal=0, top=20, budget=3)` says how it is made.
+    """A metered fake model; `@pytest.mark.fake_lm(signal=0, top=20, budget=3)` configures it.
 
     `fake_lm.backend.asked` lists what it was asked, and `fake_lm.audit()` is the bill.
     """
     marker = request.node.get_closest_marker("fake_lm")
     if marker is not None and marker.args:
-        raise pytest.UsageError(f"the marker fake_lm takes options by name only; not {marker.args!r}")
+        raise pytest.UsageError(f"the marker fake_lm takes keyword options only, not {marker.args!r}")
     return make_fake_lm(**({} if marker is None else marker.kwargs))
 
 
 @pytest.fixture
 def replay_lm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MeteredBackend]:
-    """A recorded model, metered; `@pytest.mark.pbsdk_recording(FILE, ...)` names the file, beside the test's."""
+    """A recorded model, metered; `@pytest.mark.pbsdk_recording(FILE, ...)` names a file beside the test module."""
     from pbsdk.metering.meter import MeteredBackend
     from pbsdk.testing.recording import Recording
 
@@ -95,7 +95,7 @@ def replay_lm(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Metere
     budget = how.pop("budget", 10)
     if not recording and not file.is_file():
         raise pytest.UsageError(
-            f"{file} is not there; record it where the model is: pytest --pbsdk-record {request.node.nodeid}"
+            f"{file} doesn't exist; record it on a machine that has the model: pytest --pbsdk-record {request.node.nodeid}"
         )
     backend = _model(**how) if recording else _replay(file)
     try:

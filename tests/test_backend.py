@@ -59,8 +59,8 @@ def test_minus_infinity_is_the_last_step_of_the_grid():
         ([-5.0, -5.0], None, "sum to 0.01"),
         ([0.0, 0.0], [3, 4], "sum to 2"),
         ([-1.0, -2.0], [4, 4], "twice"),
-        ([-1.0], [4, 5], "one length"),
-        ([], None, "not empty"),
+        ([-1.0], [4, 5], "same length"),
+        ([], None, "non-empty"),
     ],
 )
 def test_what_cannot_be_a_distribution_is_a_bad_answer(logprobs, tokens, complaint):

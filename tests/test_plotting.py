@@ -206,7 +206,7 @@ def test_words_that_cannot_be_drawn_are_refused(clf, arguments, message):
 
 
 def test_texts_without_labels_and_an_unfitted_classifier_are_refused(clf):
-    with pytest.raises(InputError, match="both or neither"):
+    with pytest.raises(InputError, match="both texts and labels, or neither"):
         clf.plot_staged(TEST[0])
     unfitted = PromptBoostingClassifier(FakeBackend())
     for plot in (unfitted.plot_staged, unfitted.plot_words):

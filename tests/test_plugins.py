@@ -40,7 +40,7 @@ def test_anybody_may_register_a_head(monkeypatch):
     monkeypatch.setattr(metadata, "entry_points", lambda group: entries if group == "pbsdk.heads" else [])
     assert HEADS.names() == ["tree"]
     assert HEADS.load("tree").__name__ == "Counter"
-    with pytest.raises(InputError, match=r"no head is called 'tre'\. Did you mean 'tree'\? There are: tree"):
+    with pytest.raises(InputError, match=r"no head is called 'tre'\. Did you mean 'tree'\? Available: tree"):
         HEADS.load("tre")
 
 

@@ -86,7 +86,9 @@ def suite(pytester):
 def test_a_test_is_recorded_once_and_replayed_ever_after(suite):
     missing = suite.runpytest_inprocess()
     missing.assert_outcomes(errors=3)
-    missing.stdout.fnmatch_lines(["*mine.pbrec is not there; record it where the model is: pytest --pbsdk-record*"])
+    missing.stdout.fnmatch_lines(
+        ["*mine.pbrec doesn't exist; record it on a machine that has the model: pytest --pbsdk-record*"]
+    )
     recorded = suite.runpytest_inprocess("--pbsdk-record")
     recorded.assert_outcomes(passed=3)
     recorded.stdout.fnmatch_lines(["*pbsdk recordings*", "*mine.pbrec holds 12 answers of fake, * bytes"])
@@ -117,7 +119,7 @@ def test_what_a_changed_test_asks_is_refused_and_a_failing_one_is_not_recorded(s
     ("line", "said"),
     [
         ("def test_x(replay_lm): pass", "replay_lm needs a file"),
-        ("@pytest.mark.fake_lm(3)\ndef test_x(fake_lm): pass", "takes options by name only"),
+        ("@pytest.mark.fake_lm(3)\ndef test_x(fake_lm): pass", "takes keyword options only"),
         (
             "@pytest.mark.pbsdk_recording('a.pbrec', backend='nonesuch')\ndef test_x(replay_lm): pass",
             "no backend is called",
@@ -135,7 +137,7 @@ def test_recording_in_several_processes_is_refused(pytester):
     pytester.makepyfile("def test_nothing(): pass")
     refused = pytester.runpytest_subprocess("-p", "no:cov", "--pbsdk-record", "-n", "2")
     assert refused.ret == pytest.ExitCode.USAGE_ERROR
-    assert "run it in one process" in refused.stderr.str()
+    assert "run it in a single process" in refused.stderr.str()
     pytester.runpytest_subprocess("-p", "no:cov", "--pbsdk-record", "-n", "0").assert_outcomes(passed=1)
 
 

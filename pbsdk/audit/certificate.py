@@ -1,8 +1,9 @@
-"""The certificate: the head of the record and its counts, small enough to be sent to somebody.
+"""The certificate: the head of the record and its counts, small enough to send to somebody.
 
-A run folder can prove that no record of it was changed, unless all of them were, hashes and
-all. Whoever keeps a certificate can find that too: the hash of the record that was the last then must
-still be the same, and the counts up to it. The run may have gone on since.
+A run folder can prove that none of its records was changed, unless all of them were rewritten, hashes
+included. A certificate kept elsewhere detects that too: the record that was the last one when the
+certificate was made must still have the same hash, and the counts up to it must be the same. The run may
+have continued since.
 
 `docs/verify_ledger.py` makes the same check on an exported ledger, without pbsdk.
 """
@@ -24,7 +25,7 @@ __all__ = ["Certificate"]
 
 
 class Certificate(BaseModel):
-    """What a ledger adds up to, up to a record, and the hash that stands for it."""
+    """A ledger's counts up to some record, and that record's hash."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -40,16 +41,16 @@ class Certificate(BaseModel):
     unknown: int
     tokens_read: int
     passes: dict[str, int]
-    """By scope, distinct (example, prompt) that ran or may have run."""
+    """By scope, the distinct (example, prompt) pairs that ran or may have run."""
     most: dict[str, int]
     """By scope, the most passes that one example had."""
 
     @classmethod
     def of(cls, run: str | os.PathLike[str], records: int | None = None) -> Self:
-        """Verify a run folder and certify it, up to a record if one is named.
+        """Verify a run folder and certify it, up to the record numbered `records` if that is given.
 
         Raises:
-            LedgerCorrupted: naming the first record that doesn't fit.
+            LedgerCorrupted: naming the first record that doesn't match.
         """
         verify_run(run)
         with LedgerReader(run) as reader:
@@ -89,22 +90,22 @@ class Certificate(BaseModel):
         """Verify a run folder against this certificate.
 
         Raises:
-            LedgerCorrupted: naming the first record that doesn't fit, or what the certificate says otherwise.
+            LedgerCorrupted: naming the first record that doesn't match, or what contradicts the certificate.
         """
         verified = verify_run(run)
         with LedgerReader(run) as reader:
             if verified.records < self.records:
                 raise LedgerCorrupted(
-                    f"{reader.folder}: record {verified.records + 1} is missing: the certificate knows {self.records} records"
+                    f"{reader.folder}: record {verified.records + 1} is missing: the certificate covers {self.records} records"
                 )
             here = self._count(reader, self.records)
         for name in type(self).model_fields:
             if getattr(here, name) != getattr(self, name):
                 what = (
-                    f"record {self.records} has another hash: it, or one before it, was rewritten"
+                    f"record {self.records} has a different hash: it, or one before it, was rewritten"
                     if name == "head"
                     else f"{name} up to record {self.records} is {getattr(here, name)}, "
-                    f"and the certificate says {getattr(self, name)}"
+                    f"but the certificate says {getattr(self, name)}"
                 )
                 raise LedgerCorrupted(f"{run}: {what}")
         return verified

@@ -1,6 +1,6 @@
 """Two runs side by side: local against remote, before against after.
 
-Their reports stand in two columns, with the difference, and a count of the passes that both made.
+Shows their reports in two columns with the difference, and counts the passes that both made.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class AuditDiff(BaseModel):
     model: str
     """What differs between the models; empty if nothing does."""
     passes_in_both: int
-    """Distinct (scope, example, prompt) that both runs asked for."""
+    """Distinct (scope, example, prompt) triples that both runs asked for."""
     passes_only_a: int
     passes_only_b: int
     differences: list[Difference]

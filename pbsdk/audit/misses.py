@@ -1,9 +1,9 @@
 """Why a query was not recalled: which part of its key differs from the nearest one that was known.
 
 An answer is recalled when the model, the text as rendered and the token set are the same. A miss is
-expected when something is asked for the first time. It is a surprise, and money, when only a detail moved:
-another style of rendering, a prompt with one more full stop, one token that the earlier set lacks. Each
-query that was sent is compared with what was answered before it, from the closest likeness to
+expected when something is asked for the first time. It is a surprise, and costs money, when only a detail
+changed: a different rendering style, a prompt with one more full stop, one token that the earlier set lacks.
+Each query that was sent is compared with what was answered before it, from the closest match to
 the loosest, and the misses are counted by the part that differs.
 """
 
@@ -24,7 +24,7 @@ from pbsdk.ledger.reader import LedgerReader
 __all__ = ["Miss", "MissReport", "why_miss"]
 
 _STYLES = ("paper: ",)
-"""How the name of a prompt begins that is rendered in another style than the plain one."""
+"""Prefixes of the names of prompts that are rendered in a style other than the plain one."""
 
 
 class Miss(BaseModel):
@@ -43,7 +43,7 @@ class Miss(BaseModel):
 
 
 class MissReport(BaseModel):
-    """Why queries were sent and not recalled."""
+    """Why queries were sent rather than recalled."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -58,7 +58,7 @@ class MissReport(BaseModel):
 
     def __str__(self) -> str:
         if not self.misses:
-            return f"{self.run}: nothing was sent; every query was recalled, or none was asked"
+            return f"{self.run}: nothing was sent; every query was recalled, or there were none"
         lines = [f"{self.run}: {number(self.queries)} queries were sent, compared with what {self.against} knew"]
         for miss in self.misses:
             near = "" if miss.nearest is None else f", nearest to record {miss.nearest}"
@@ -71,7 +71,7 @@ class MissReport(BaseModel):
 
 
 class _Key(NamedTuple):
-    """A query's key in parts, and the record it stands in."""
+    """A query's key in parts, and the number of its record."""
 
     seq: int
     content: str
@@ -82,7 +82,7 @@ class _Key(NamedTuple):
 
 @dataclass
 class _Known:
-    """Answers that were there, by each likeness."""
+    """The known answers, indexed by each kind of match."""
 
     contents: dict[str, _Key] = field(default_factory=dict)
     pairs: dict[tuple[str, str], _Key] = field(default_factory=dict)
@@ -97,7 +97,7 @@ class _Known:
 
 
 def why_miss(run: str | os.PathLike[str], against: str | os.PathLike[str] | None = None) -> MissReport:
-    """Compare every query that a run sent with what it knew by then, or with all that another run knows."""
+    """Compare every query that a run sent with what it knew at that point, or with everything another run knows."""
     with LedgerReader(run) as here:
         if against is None:
             return _Comparison(here, here).report(_walk(here))
@@ -110,7 +110,7 @@ def why_miss(run: str | os.PathLike[str], against: str | os.PathLike[str] | None
 
 
 def _walk(reader: LedgerReader) -> Iterator[tuple[str, _Key, bool]]:
-    """Yield session and key of every first reservation, and of every answer, in order."""
+    """Yield the session and key of every first reservation and of every answer, in order."""
     keys: dict[str, _Key] = {}
     for seq, session, query, state, example, prompt, note in reader.select(
         "SELECT seq, session, query, state, example, prompt, note FROM records"
@@ -194,7 +194,7 @@ class _Comparison:
         what = part.rpartition(" and ")[2]
         details = {
             "run folder": "the same question is answered in another run folder",
-            "text as rendered": "the same text under the same prompt, but the model sees other characters: "
+            "text as rendered": "the same text under the same prompt, but the model sees different characters: "
             "were markers escaped, or spaces changed?",
             "text": "its prompt is known, its text is not",
             "model identity": "",
@@ -211,10 +211,10 @@ class _Comparison:
 
     def _sets(self, asked: str, known: str) -> str:
         if asked == "whole":
-            return "all tokens were asked for, and only chosen ones are known"
+            return "all tokens were asked for, but only chosen ones are known"
         here, there = _token_set(self._here, asked), _token_set(self._there, known)
         lacking = len(here - there)
-        return f"{len(here)} tokens were asked for, and of those {lacking} are not among the {len(there)} known"
+        return f"{len(here)} tokens were asked for, {lacking} of which are not among the {len(there)} known"
 
 
 def _bare(prompt: str) -> str:

@@ -1,9 +1,9 @@
 """The report as a page: one HTML file with its charts, for whoever pays the bill.
 
-It loads nothing and runs nothing: a content policy in its head forbids both. Colours follow the
+It loads nothing and runs nothing: a content security policy in its head forbids both. Colours follow the
 reader's light or dark setting, print is black on white, tables scroll on a phone, and every chart
-is described in words. The whole JSON form is inside, so that the page can be checked by a program, and
-every number that the tables show names its place in it.
+is described in words. The page includes the whole JSON form, so that a program can check it, and
+every number in the tables names its path in the JSON.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ main{max-width:1080px;margin:0 auto;padding:1.5em 1em 3em}
 
 
 def page(report: AuditReport) -> str:
-    """Return a whole HTML page."""
-    # A script element can't be ended by a string inside it.
+    """Return a complete HTML page."""
+    # Keep a string in the data from closing the script element.
     data = json.dumps(report.to_dict(), ensure_ascii=False).replace("<", "\\u003c")
     return f"""<!doctype html>
 <html lang="en">
@@ -114,7 +114,7 @@ def _body(report: AuditReport, *, level: int) -> str:
 def _sentence(report: AuditReport) -> str:
     time = report.timeline
     now = (
-        f" At this moment {number(report.under_way)} queries are at the model and {number(report.reserved)} are reserved."
+        f" Right now {number(report.under_way)} queries are at the model and {number(report.reserved)} are reserved."
         if report.reserved or report.under_way
         else ""
     )
@@ -138,7 +138,7 @@ def _table(table: Table) -> str:
         f'<tr><th scope="row">{_data(first)}</th>{"".join(f"<td>{_data(cell)}</td>" for cell in rest)}</tr>'
         for first, *rest in table.rows
     )
-    # A region that scrolls must be reachable by keyboard, and have a name.
+    # A region that scrolls must have a name and be reachable by keyboard.
     return (
         f'<div class="scroll" role="region" tabindex="0" aria-label="{escape(table.title)}">'
         f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
@@ -202,7 +202,7 @@ def _timeline(report: AuditReport) -> tuple[str, str]:
         labels,
         layers,
         x_axis=f"time since {moment(time.start)}, in steps of {step}",
-        y_axis="queries a step",
+        y_axis="queries per step",
     )
 
 
@@ -218,7 +218,7 @@ def _latencies(report: AuditReport) -> tuple[str, str]:
         )
     ]
     title = "Latency of an answer"
-    return title, bars("latency", title, rows, "milliseconds from the send of its batch") if rows else ""
+    return title, bars("latency", title, rows, "milliseconds since its batch was sent") if rows else ""
 
 
 def _evidence(report: AuditReport) -> str:
@@ -229,6 +229,6 @@ def _evidence(report: AuditReport) -> str:
         f"<details><summary>Evidence: the model's details and the head of the record</summary>"
         f"<dl><dt>model</dt><dd>{escape(report.model)}</dd>{details}"
         f"<dt>records</dt><dd>{number(report.records)}</dd><dt>head</dt><dd><code>{escape(report.head)}</code></dd></dl>"
-        f"<p>The head is a hash that stands for every record before it. <code>pbsdk audit verify</code> derives it again.</p>"
+        f"<p>The head is a hash over all records. <code>pbsdk audit verify</code> recomputes it.</p>"
         "</details>"
     )

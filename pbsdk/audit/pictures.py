@@ -1,4 +1,4 @@
-"""The bill as a picture: what is used of each limit, what was asked, how many passes examples had."""
+"""The bill as a picture: how much of each limit is used, what was asked, how many passes examples had."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The report: what the ledger shows was asked, against the budget.
 
-It needs a run folder and nothing else: no model, no network, and it may be made while the run goes
-on. The same numbers come as a table in a terminal, as Markdown, as JSON with a published schema
+It needs a run folder and nothing else, no model and no network, and can be made while the run is
+in progress. The same numbers come as a table in a terminal, as Markdown, as JSON with a published schema
 (`docs/audit.schema.json`), and as one HTML file with charts. The last line is the verdict.
 """
 
@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _STRETCHES = 48
-"""How finely the timeline is cut."""
+"""How many stretches the timeline has at most."""
 
 
 class _Part(BaseModel):
@@ -56,7 +56,7 @@ class PassCount(_Part):
 
 
 class Latency(_Part):
-    """Milliseconds from the send of a batch to its answers, over all answers."""
+    """Milliseconds from sending a batch to its answers, over all answers."""
 
     p50: float
     p90: float
@@ -71,7 +71,7 @@ class PhaseReport(_Part):
     examples: int
     prompts: int
     passes: int
-    """Distinct (example, prompt) that ran or may have run."""
+    """Distinct (example, prompt) pairs that ran or may have run."""
     passes_an_example: int
     """The most passes that one example had."""
     distribution: list[PassCount]
@@ -82,18 +82,18 @@ class PhaseReport(_Part):
     attempts: int
     """Sends, retries included."""
     failed: int
-    """Sends that surely did not run."""
+    """Sends that certainly did not run."""
     unknown: int
-    """Sends that may have run and brought no answer; they count as spent."""
+    """Sends that may have run but brought no answer; they count as spent."""
     tokens_read: int
     texts_cut: int
     mass_seen: float | None
-    """Mean probability that whole and top-k answers showed; None if there were none."""
+    """The mean probability that whole and top-k answers showed; None if there were none."""
     latency: Latency | None
     seconds: float
     """Time in which at least one batch was at the model."""
     throughput: float | None
-    """Answers a second of that time."""
+    """Answers per second of that time."""
     money: float | None
 
 
@@ -115,7 +115,7 @@ class PromptReport(_Part):
 
 
 class ScopeReport(_Part):
-    """One scope: what an example may have, and what the dearest one has used."""
+    """One scope: how many passes an example may have, and the most that one has used."""
 
     scope: str
     examples: int
@@ -124,7 +124,7 @@ class ScopeReport(_Part):
     distribution: list[PassCount]
     limit: int | None
     left: int | None
-    """Passes that every example still has."""
+    """Passes that every example still has left."""
 
 
 class LimitReport(_Part):
@@ -163,16 +163,16 @@ class AuditReport(_Part):
     model_details: dict[str, str]
     records: int
     head: str
-    """The hash of the last record: it stands for all of them."""
+    """The hash of the last record, which covers all of them."""
     requests: int
-    """Calls of the backend, each with a batch of queries."""
+    """Calls to the backend, each with a batch of queries."""
     reserved: int
-    """Queries that are reserved at this moment, and not yet sent."""
+    """Queries that are reserved at this moment but not yet sent."""
     under_way: int
     """Queries that are at the model at this moment."""
     bytes_on_disk: int
     budget: str
-    """The limits, their unit and their scope in a sentence."""
+    """The limits, their unit and their scope in one sentence."""
     priced: bool
     phases: list[PhaseReport]
     prompts: list[PromptReport]
@@ -185,7 +185,7 @@ class AuditReport(_Part):
 
     @classmethod
     def read(cls, run: str | os.PathLike[str], budget: QueryBudget | None = None) -> Self:
-        """Read a run folder; without a budget, that of the session that opened it last counts."""
+        """Read a run folder; without a budget, the one of the session that opened it last applies."""
         with LedgerReader(run) as reader:
             budget = budget or reader.budget()
             counter = Counter(reader)
@@ -221,7 +221,7 @@ class AuditReport(_Part):
         return self.model_dump(mode="json")
 
     def to_json(self) -> str:
-        """Return the report as JSON; `docs/audit.schema.json` says what stands where."""
+        """Return the report as JSON; `docs/audit.schema.json` describes it."""
         return self.model_dump_json(indent=2)
 
     def to_markdown(self) -> str:
@@ -366,7 +366,7 @@ def _verdict(scopes: list[ScopeReport], totals: list[LimitReport]) -> tuple[bool
         *((f"{t.name} in all", t.used, t.limit) for t in totals),
     ]
     limited = [(name, used, limit) for name, used, limit in lines if limit is not None]
-    # As the budget's own check does: a sum of prices may end a hair above the limit it was allowed under.
+    # As in the budget's own check: a sum of prices may end slightly above the limit that allowed it.
     over = [(name, used, limit) for name, used, limit in limited if used > limit * (1 + 1e-9)]
     if over:
         parts = [f"{number(used)} of {number(limit)} {name}, {number(used - limit)} over" for name, used, limit in over]

@@ -1,8 +1,8 @@
 """Charts as inline SVG: bars along a line, and columns over a scale.
 
 No script, no font, no picture from elsewhere. Text has the colour of the page around it, so a chart
-suits a light page, a dark one and paper. Each has a title and a description for those who
-hear it read, labelled axes, and its numbers written out or in the table beside it.
+suits a light page, a dark one and paper. Each has a title and a description for screen readers,
+labelled axes, and its numbers written out or in the table beside it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEFT, _RIGHT, _TOP = 46, 10, 26
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar: its name, its length, the words at its end, and its kind (a colour of the page's)."""
+    """A bar: its name, its length, the words at its end, and its kind (one of the page's colours)."""
 
     label: str
     value: float
@@ -71,9 +71,9 @@ def columns(  # noqa: PLR0913 - independent settings, all keywords
     y_axis: str,
     mark: int | None = None,
 ) -> str:
-    """Draw stacked columns over a scale; `mark` is the column after which a limit stands.
+    """Draw stacked columns over a scale; a limit is drawn after the column `mark`.
 
-    As many labels as fit are written under the columns, the first and the last among them.
+    As many labels as fit are written under the columns, always including the first and the last.
     """
     count = len(labels)
     tops = [sum(layer.values[at] for layer in series) for at in range(count)]

@@ -1,4 +1,4 @@
-"""The report's tables: which numbers stand where.
+"""The report's tables: which number goes where.
 
 Terminal, Markdown and HTML all print these tables, so they can't disagree.
 """
@@ -61,7 +61,7 @@ _PROMPT_COLUMNS = (
 
 
 def used_of_limits(report: AuditReport) -> list[tuple[str, float, float]]:
-    """Return the name of each limit that is set, what is used of it, and the limit."""
+    """Return the name of each limit that is set, how much of it is used, and the limit."""
     amounts = [(f"passes per example ({scope.scope})", float(scope.most), scope.limit) for scope in report.scopes]
     amounts += [(f"{total.name} in all", total.used, total.limit) for total in report.totals]  # type: ignore[misc] # floats beside ints
     return [(name, used, limit) for name, used, limit in amounts if limit is not None]
@@ -80,7 +80,7 @@ def outcomes(report: AuditReport) -> list[tuple[str, str, int]]:
 def passes_spread(report: AuditReport) -> list[tuple[str, dict[int, int], int | None]]:
     """Return, for each scope that was used, how many examples had 1, 2, ... passes, and the limit.
 
-    The counts go on to the limit, unless that is far away.
+    The counts extend to the limit, unless that is far away.
     """
     found = []
     for scope in report.scopes:

@@ -24,7 +24,7 @@ _PROMPT_COLUMNS = ("prompt", "passes", "hits", "attempts", "tokens", "mass", "mo
 
 
 def opening(report: AuditReport) -> list[str]:
-    """Return the lines before the tables."""
+    """Return the lines above the tables."""
     lines = [
         f"{report.model} in {report.run}: {number(report.records)} records, head {report.head[:16]}",
         f"budget: {report.budget}",
@@ -114,7 +114,7 @@ def alarm(report: AuditReport) -> list[str]:
 
 
 def _shortened(report: AuditReport) -> list[Table]:
-    """Return the tables as a terminal has room for: of the prompts the first ones, and their main columns."""
+    """Return the tables, shortened for a terminal: only the first prompts, and their main columns."""
     return [_narrowed(table) if table.title == "Prompts" else table for table in tables(report)]
 
 

@@ -1,8 +1,8 @@
-"""The command line: `pbsdk --help` teaches what it can do.
+"""The command line: `pbsdk --help` shows what it can do.
 
-Results go to standard output, progress and complaints to standard error. A pbsdk error is one line; `--debug`, before
+Results go to standard output, progress and errors to standard error. A pbsdk error is one line; `--debug`, before
 or after the command, shows where it came from. What a command needs is imported when it runs, so that help and
-completion come at once.
+completion are instant.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def _print_version(wanted: bool) -> None:
 def pbsdk(
     *,
     debug: Annotated[
-        bool, typer.Option("--debug", help="Show the traceback of an error; may also stand after the command.")
+        bool, typer.Option("--debug", help="Show the traceback of an error; may also follow the command.")
     ] = False,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
@@ -81,7 +81,7 @@ def pbsdk(
     Results go to standard output, progress and errors to standard error. Each command has examples: `pbsdk fit --help`.
 
     Examples:
-        # Paste this. The fake model costs nothing; leave `--backend fake` out and the embedded model answers.
+        # Paste this. The fake model costs nothing; leave out `--backend fake` to use the embedded model.
         printf '%s\\n' text,label 'Charged twice,billing' 'Refund my card,billing' 'Parcel is late,shipping' \\
             'The courier never came,shipping' > mine.csv
         pbsdk plan mine.csv --backend fake                  # what a fit will take; nothing is sent
@@ -92,7 +92,7 @@ def pbsdk(
 
     Exit codes:
         0    done
-        1    an error, said in a line; also parity: different, prompts check: errors, doctor: broken
+        1    an error, in one line; also if parity finds a difference, prompts check an error, doctor a broken core
         2    the command line was not understood
         3    the budget doesn't allow it; nothing was sent
         4    a ledger doesn't verify
@@ -142,7 +142,7 @@ def main() -> None:
 
 
 def _run(arguments: list[str]) -> None:
-    """Let typer run the command; an interrupt comes out as one, with what was said about it."""
+    """Let typer run the command; an interrupt is raised again, with its notes."""
     try:
         app(arguments, prog_name="pbsdk")
     except SystemExit as ended:

@@ -1,7 +1,7 @@
-"""What several commands share: options, printing as text or JSON, and plain words for trouble.
+"""What several commands share: options, printing as text or JSON, and errors in the command line's terms.
 
-The library's errors name the cure as Python says it (`text=`, `QueryBudget(passes=...)`), and its
-warnings come with a place in the source. `plainly` says both as the command line does.
+The library's errors name the cure as a Python parameter (`text=`, `QueryBudget(passes=...)`), and its
+warnings come with a line of source. `plainly` rewrites both for the command line.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[
     str | None,
     typer.Option(
-        help="A backend's name, as for connect(); the embedded model if left out.",
+        help="A backend's name, as for connect(); the embedded model by default.",
         show_default=False,
         autocompletion=_completion.backend_names,
     ),
@@ -58,7 +58,7 @@ Options = Annotated[
 ]
 Run = Annotated[
     Path | None,
-    typer.Option(help="The folder that records every query; one under runs/ if left out.", show_default=False),
+    typer.Option(help="The folder that records every query; one under runs/ by default.", show_default=False),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
 Budget = Annotated[int, typer.Option(min=0, help="How many passes an example may have.")]
@@ -66,10 +66,14 @@ Prompts = Annotated[
     str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.", autocompletion=_completion.pools)
 ]
 Progress = Annotated[
-    bool | None, typer.Option("--progress/--no-progress", help="By default in a terminal.", show_default=False)
+    bool | None,
+    typer.Option(
+        "--progress/--no-progress", help="Show progress bars; by default only in a terminal.", show_default=False
+    ),
 ]
 TextColumn = Annotated[
-    str | None, typer.Option(help="The column of texts; found by its name if that is usual.", show_default=False)
+    str | None,
+    typer.Option(help="The column of texts; found automatically if it has a usual name.", show_default=False),
 ]
 PairColumn = Annotated[str | None, typer.Option(help="The column of second texts, for pairs.", show_default=False)]
 Split = Annotated[
@@ -77,11 +81,10 @@ Split = Annotated[
 ]
 Encoding = Annotated[str, typer.Option(help="How a text file is encoded.")]
 Delimiter = Annotated[
-    str | None, typer.Option(help="What separates a file's fields; by its suffix if left out.", show_default=False)
+    str | None,
+    typer.Option(help="What separates a file's fields; inferred from its suffix by default.", show_default=False),
 ]
-Markers = Annotated[
-    Literal["refuse", "escape"], typer.Option(help="What to do with texts in which a mask is written out.")
-]
+Markers = Annotated[Literal["refuse", "escape"], typer.Option(help="What to do with texts that contain a mask.")]
 
 _OPTIONS = {
     "text": "--text-column",
@@ -106,7 +109,7 @@ def read_options(options: list[str] | None) -> dict[str, Any]:
     for option in options or []:
         name, equals, value = option.partition("=")
         if not equals or not name:
-            raise InputError(f"an option is name=value, such as model=roberta-large; not {option!r}")
+            raise InputError(f"an option must be name=value, such as model=roberta-large; not {option!r}")
         try:
             read[name.replace("-", "_")] = json.loads(value)
         except json.JSONDecodeError:
@@ -120,7 +123,7 @@ def sends(report: AuditReport) -> int:
 
 
 def room_for(file: Path) -> Path:
-    """Make the folder of a file to be written, or refuse it: before anything is spent."""
+    """Create the folder of a file to be written, or refuse the file before anything is spent."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -132,7 +135,7 @@ def room_for(file: Path) -> Path:
 
 @contextmanager
 def plainly() -> Iterator[None]:
-    """Say warnings in a line, cures as options, and what an interrupt leaves behind."""
+    """Print warnings on one line, name cures as options, and say what an interrupt leaves behind."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
         warnings.showwarning = _one_line
@@ -148,7 +151,7 @@ def plainly() -> Iterator[None]:
             value = f" {error.value}" if error.setting == "delimiter" else ""
             raise type(error)(f"{error.problem} {_OPTIONS[error.setting]}{value}") from error
         except KeyboardInterrupt as interrupt:
-            interrupt.add_note("what was answered is kept, and the same command goes on from there")
+            interrupt.add_note("what was answered is kept, and the same command continues from there")
             raise
 
 

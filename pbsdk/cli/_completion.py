@@ -1,6 +1,6 @@
 """What the shell can complete: names of backends, pools (and files beside them), data sets and methods.
 
-Nothing that takes long is imported: somebody waits for every key.
+Nothing slow is imported: the user is waiting at every key.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def heads(incomplete: str) -> list[str]:
 
 
 def pools(incomplete: str) -> list[str]:
-    """Return the pools that ship, and JSON files and folders on the way to one."""
+    """Return the pools that come with pbsdk, and JSON files and the folders that lead to them."""
     from pbsdk.queries.pools import pool_names
 
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
@@ -37,12 +37,12 @@ def pools(incomplete: str) -> list[str]:
 
 
 def data_sets(incomplete: str) -> list[str]:
-    """Return a list of the paper's data sets with one more at its end."""
+    """Complete the last name of a comma-separated list of the paper's data sets."""
     return _one_more(incomplete, TITLES)
 
 
 def methods(incomplete: str) -> list[str]:
-    """Return a list of the paper's methods with one more at its end."""
+    """Complete the last name of a comma-separated list of the paper's methods."""
     return _one_more(incomplete, ROWS)
 
 

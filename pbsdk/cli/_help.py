@@ -1,6 +1,6 @@
 """Help that teaches: commands in groups, and examples as they are typed.
 
-A command's docstring may end with the sections `Examples:` and `Exit codes:`. They are shown as written, a line a
+A command's docstring may end with the sections `Examples:` and `Exit codes:`. They are shown as written, line by
 line, after everything else. In a terminal the rest is typer's panels in colour; in a pipe, a file, or with
 NO_COLOR it is plain text without a frame, and FORCE_COLOR brings the colours back.
 """
@@ -20,7 +20,7 @@ _SECTIONS = ("Examples:", "Exit codes:")
 
 
 def fancy() -> bool:
-    """Say whether colours and frames are wanted: in a terminal, unless the environment says otherwise."""
+    """Return whether colours and frames are wanted: in a terminal, unless the environment says otherwise."""
     if os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR"):
@@ -29,7 +29,7 @@ def fancy() -> bool:
 
 
 def _split(text: str | None) -> tuple[str | None, dict[str, list[str]]]:
-    """Part a docstring from the sections at its end."""
+    """Split a docstring from the sections at its end."""
     sections: dict[str, list[str]] = {}
     front: list[str] = []
     into = front
@@ -68,7 +68,7 @@ class Group(_Taught, TyperGroup):
     """A group of commands, in panels, with examples."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Show the help where nothing is asked for, as a result like any other."""
+        """Show the help if no command is given, on standard output like any other result."""
         return super().parse_args(ctx, args or ([] if ctx.resilient_parsing else ["--help"]))
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
@@ -84,7 +84,7 @@ class Group(_Taught, TyperGroup):
 
 
 def new_app(**settings: Any) -> typer.Typer:
-    """Return an application, or a group of commands, that teaches."""
+    """Return an application, or a group of commands, whose help has examples."""
     return typer.Typer(
         **{"cls": Group, **settings},
         pretty_exceptions_enable=False,

@@ -1,7 +1,7 @@
-"""`pbsdk audit`: what a run asked, against its budget.
+"""`pbsdk audit`: what a run asked, compared with its budget.
 
-`pbsdk audit RUN` needs no word in between: whatever follows `audit` and isn't the name of one of its
-commands is a run folder. A folder called `diff` is written `./diff`.
+`pbsdk audit RUN` is short for `pbsdk audit show RUN`: whatever follows `audit` and isn't the name of one of
+its commands is a run folder. A folder called `diff` is written `./diff`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ audit = new_app(name="audit", cls=_RunGroup)
 
 @audit.callback()
 def _about() -> None:
-    """Show what a run asked, against its budget: `pbsdk audit RUN`; verify it, compare two, certify.
+    """Show what a run asked, compared with its budget (`pbsdk audit RUN`); verify, compare or certify runs.
 
     The folder may be in use. `--html FILE` writes a page for whoever pays the bill.
 
@@ -56,7 +56,7 @@ def show_report(
     markdown: AsMarkdown = False,
     as_json: AsJson = False,
 ) -> None:
-    """The report; the word `show` may be left out.
+    """Show the report; the word `show` may be left out.
 
     Examples:
         pbsdk audit show runs/tickets --markdown
@@ -100,7 +100,7 @@ def verify(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't fit.
+    """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't match.
 
     Examples:
         pbsdk audit verify runs/tickets
@@ -113,7 +113,7 @@ def verify(
     from pbsdk.ledger.verifier import verify_run
 
     checked = verify_run(run) if certificate is None else Certificate.load(certificate).check(run)
-    text = f"{checked}" + ("" if certificate is None else "; the certificate fits")
+    text = f"{checked}" + ("" if certificate is None else "; the certificate matches")
     show(text, checked.to_dict(), as_json=as_json)
 
 

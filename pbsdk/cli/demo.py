@@ -1,4 +1,4 @@
-"""`pbsdk demo`: the whole way on the embedded model."""
+"""`pbsdk demo`: from labelled texts to an audited classifier on the embedded model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def demo(
 ) -> None:
     """Train a support-ticket classifier on the embedded model, and show what it cost.
 
-    The first time takes a few minutes; a second run asks nothing and takes seconds.
+    The first run takes a few minutes; a second one asks nothing and takes seconds.
 
     Examples:
         pbsdk demo

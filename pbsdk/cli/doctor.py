@@ -21,7 +21,7 @@ def doctor(
     connect: Annotated[
         str | None,
         typer.Option(
-            help="Also open this backend and ask it one question: a pass, outside any budget.",
+            help="Also open this backend and ask it one question: one pass, outside any budget.",
             show_default=False,
             autocompletion=_completion.backend_names,
         ),
@@ -29,7 +29,7 @@ def doctor(
     option: Options = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what is installed, which device and backends work, and what lies on the disk.
+    """Report what is installed, which device and backends work, and what is on disk.
 
     Nothing is sent unless --connect says so, and no key is ever shown.
 
@@ -49,7 +49,7 @@ def doctor(
     if options and connect is None:
         raise InputError("--option is for the backend of --connect; name one")
     if sys.stderr.isatty():
-        typer.echo("trying the core and each backend; torch takes some seconds", err=True)
+        typer.echo("trying the core and each backend; importing torch takes some seconds", err=True)
     health = report(run)
     found = health.to_dict()
     asked = None
@@ -93,5 +93,5 @@ def _said(asked: dict[str, Any]) -> str:
         return f"{asked['backend']} didn't answer: {asked['problem']}"
     return (
         f"{asked['backend']} answered for {asked['model']} in {asked['seconds']:.2f} s: "
-        f"{asked['question']!r} goes on with {asked['word']!r}"
+        f"{asked['question']!r} continues with {asked['word']!r}"
     )

@@ -1,6 +1,6 @@
 """`pbsdk fit`: train a classifier on a table of labelled texts.
 
-It can be stopped at any time. What was answered is in the run folder, and the same command goes on from there.
+It can be stopped at any time. What was answered is in the run folder, and the same command continues from there.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 SHARE = 0.2
-"""How much of the data is held out for validation unless told otherwise."""
+"""The share of the data held out for validation by default."""
 
 
 def fit(  # noqa: PLR0913 - a command's options are its parameters
@@ -50,14 +50,15 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: Annotated[
-        str | None, typer.Option(help="The column of labels; found by its name if that is usual.", show_default=False)
+        str | None,
+        typer.Option(help="The column of labels; found automatically if it has a usual name.", show_default=False),
     ] = None,
     validation: Annotated[
         str | None, typer.Option(help="Labelled texts that choose the number of rounds.", show_default=False)
     ] = None,
     validation_share: Annotated[
         float | None,
-        typer.Option(help=f"Hold out this part of DATA instead; 0 for none. {SHARE} if left out.", show_default=False),
+        typer.Option(help=f"Hold out this share of DATA instead; 0 for none. {SHARE} by default.", show_default=False),
     ] = None,
     missing: Annotated[
         Literal["refuse", "drop"], typer.Option(help="What to do with rows that lack a text or a label.")
@@ -66,18 +67,16 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
     prompts: Prompts = "topic",
-    n_prompts: Annotated[
-        int | None, typer.Option(help="Use only the first so many prompts.", show_default=False)
-    ] = None,
+    n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
     head: Annotated[
         str,
         typer.Option(
-            help="What learns from the answers: boosting, voting, best, soft, or one that is registered.",
+            help="What learns from the answers: boosting, voting, best, soft, or another registered head.",
             autocompletion=_completion.heads,
         ),
     ] = "boosting",
-    rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
-    seed: Annotated[int, typer.Option(help="The seed of what is held out and of the draws.")] = 13,
+    rounds: Annotated[int, typer.Option(help="The maximum number of boosting rounds.")] = 200,
+    seed: Annotated[int, typer.Option(help="The seed of the held-out texts and of random draws.")] = 13,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
@@ -89,7 +88,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Fit a classifier to labelled texts, save it, and show what it learned and what it cost.
 
-    After Ctrl-C the same command goes on from where it was.
+    After Ctrl-C the same command continues where it stopped.
 
     Examples:
         pbsdk fit tickets.csv                               # columns found by name; a fifth held out
@@ -109,7 +108,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         loading |= {"text": text_column, "pair": pair_column, "label": label_column}
         whole = load_table(data, **loading)
         if validation is not None and validation_share is not None:
-            raise InputError("--validation and --validation-share exclude each other; give one of them")
+            raise InputError("--validation and --validation-share exclude each other; give only one of them")
         given = None if validation is None else load_table(validation, **loading, labels=whole.classes)
         train, dev = _divided(whole, given, validation_share, seed)
         room_for(output)
@@ -127,7 +126,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             )
             clf.fit(train.examples, train.labels, validation=None if dev is None else (dev.examples, dev.labels))
             clf.save(output)
-            if dev is not None:  # they chose the rounds, and their accuracy is told
+            if dev is not None:  # they chose the number of rounds, and their accuracy is reported
                 warn_of_reuse(read_examples(dev.examples), choosers(prompts))
             report = lm.audit()
             result = {
@@ -166,7 +165,7 @@ def _divided(
 def _fit_text(result: dict[str, Any]) -> str:
     words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
     accuracy = (
-        "no validation set: see how good it is with pbsdk predict --label-column on texts it hasn't seen"
+        "no validation set: measure its accuracy with pbsdk predict --label-column on texts it hasn't seen"
         if result["validation_accuracy"] is None
         else f"accuracy on validation {result['validation_accuracy']:.1%} (these texts chose the number of rounds; "
         "texts that chose nothing tell more)"

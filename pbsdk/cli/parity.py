@@ -19,7 +19,12 @@ def parity(  # noqa: PLR0913 - a command's options are its parameters
         str, typer.Argument(help="A backend's name.", show_default=False, autocompletion=_completion.backend_names)
     ],
     second: Annotated[
-        str, typer.Argument(help="Another's.", show_default=False, autocompletion=_completion.backend_names)
+        str,
+        typer.Argument(
+            help="The name of the backend to compare it with.",
+            show_default=False,
+            autocompletion=_completion.backend_names,
+        ),
     ],
     *,
     first_option: Annotated[
@@ -29,13 +34,13 @@ def parity(  # noqa: PLR0913 - a command's options are its parameters
         list[str] | None, typer.Option("--b", help="An option of the second: `--b url=...`.")
     ] = None,
     texts: Annotated[
-        Path | None, typer.Option(help="A file with a text a line; else eight of the demo's tickets.")
+        Path | None, typer.Option(help="A file with one text per line; eight of the demo's tickets by default.")
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Compare two backends on a few texts, before any money goes into training.
+    """Compare two backends on a few texts, before any money is spent on training.
 
-    Shows differences in log-probability, the likeliest words, and a verdict. A handful of passes on each.
+    Shows differences in log-probability, the likeliest words, and a verdict. Takes a handful of passes on each.
 
     Examples:
         pbsdk parity smollm2 http --b url=http://127.0.0.1:8000

@@ -36,7 +36,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         Path | None, typer.Option(help="A saved classifier; then only a prediction is planned.", show_default=False)
     ] = None,
     prompts: Prompts = "topic",
-    n_prompts: Annotated[int | None, typer.Option(help="Only the first so many.", show_default=False)] = None,
+    n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
     backend: Backend = None,
     option: Options = None,
     run: Run = None,
@@ -45,13 +45,13 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     money: Annotated[float | None, typer.Option(help="Money in all.", show_default=False)] = None,
     price_per_pass: Annotated[float, typer.Option(help="What a pass costs.")] = 0.0,
     price_per_1k_tokens: Annotated[float, typer.Option(help="What 1,000 tokens cost.")] = 0.0,
-    like: Annotated[Path | None, typer.Option(help="A run folder whose rate to go by.", show_default=False)] = None,
+    like: Annotated[Path | None, typer.Option(help="A run folder to take the rate from.", show_default=False)] = None,
     text_column: TextColumn = None,
     label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
     pair_column: PairColumn = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say what a fit and a prediction will take, and whether the budget allows it; nothing is sent.
+    """Show what a fit and a prediction will take, and whether the budget allows it; nothing is sent.
 
     Examples:
         pbsdk plan tickets.csv --validation dev.csv --predict new.csv

@@ -1,7 +1,7 @@
 """`pbsdk predict`: predict the labels of a table of texts.
 
 It can be stopped at any time: predictions are written as they come, and the same command asks only for what is missing
-and writes its file anew.
+and writes its file again.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     delimiter: Delimiter = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="A .csv or .jsonl file; JSON lines on standard output if left out.", show_default=False),
+        typer.Option(help="A .csv or .jsonl file; JSON lines on standard output by default.", show_default=False),
     ] = None,
     markers: Markers = "refuse",
     backend: Backend = None,
@@ -72,8 +72,8 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 ) -> None:
     """Predict the label of each text, with each class's share of the vote.
 
-    A line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command goes on: it asks
-    only for what is missing. With --output a summary is printed, else it goes to standard error.
+    One line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command continues: it asks
+    only for what is missing. A summary is printed with --output; without, it goes to standard error.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
@@ -102,7 +102,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             before = sends(lm.audit())
             clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
             rows = _predictions(clf, texts)
-            first = next(rows)  # what the budget or the model refuses leaves an older file alone
+            first = next(rows)  # if the budget or the model refuses, an older file is left alone
             right = 0
             with _writer(output, clf.classes_.tolist()) as write:
                 for row in _again(first, rows):
@@ -128,7 +128,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
-    """Yield a row per text as its answers come; the budget is asked for all of them before the first."""
+    """Yield a row per text as its answers come; the budget is checked for all of them before the first."""
     classes = clf.classes_.tolist()
     for at, verdict in enumerate(clf.predict_iter(texts.examples)):
         shares = verdict.probabilities.round(6).tolist()
@@ -145,7 +145,7 @@ def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[di
 
 @contextmanager
 def _writer(output: Path | None, classes: list[Any]) -> Iterator[Any]:
-    """Give a function that writes a row at once, as the file's name says."""
+    """Yield a function that writes a row immediately, in the format that the file's name asks for."""
     if output is None:
         yield lambda row: _write_json(sys.stdout, row)
         return

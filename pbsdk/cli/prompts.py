@@ -58,7 +58,7 @@ def _about() -> None:
 
 @prompts.command("list", cls=Command)
 def list_pools(*, as_json: AsJson = False) -> None:
-    """List the pools that come with pbsdk; each name can stand for `--prompts`.
+    """List the pools that come with pbsdk; `--prompts` takes each name.
 
     Examples:
         pbsdk prompts list
@@ -76,7 +76,7 @@ def list_pools(*, as_json: AsJson = False) -> None:
 
 @prompts.command("show", cls=Command)
 def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
-    """Show the prompts of a pool, one a line; a line break within a prompt is shown as \\n.
+    """Show the prompts of a pool, one per line; a line break within a prompt is shown as \\n.
 
     Examples:
         pbsdk prompts show topic
@@ -92,7 +92,7 @@ def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) ->
 
 @prompts.command(cls=Command)
 def check(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
-    """Check a pool before a model is asked: what can't work is an error, and what is a waste is noted.
+    """Check a pool before a model is asked: prompts that can't work are errors, and wasteful ones are noted.
 
     Examples:
         pbsdk prompts check prompts.json --causal
@@ -139,7 +139,7 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
         if template in templates:
             errors.append(f"the prompt {template.source!r} is in the pool twice; leave one out")
         elif templates and template.is_pair != templates[0].is_pair:
-            errors.append(f"the prompt {template.source!r} takes another number of texts than the first prompt")
+            errors.append(f"the prompt {template.source!r} takes a different number of texts than the first prompt")
         else:
             templates.append(template)
     if not templates:
@@ -166,19 +166,23 @@ def generate(  # noqa: PLR0913 - a command's options are its parameters
     label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
     label_words: Annotated[
         str | None,
-        typer.Option(help="LABEL=WORD,... such as 0=terrible,1=great; else the labels.", show_default=False),
+        typer.Option(
+            help="LABEL=WORD,... such as 0=terrible,1=great; the labels themselves by default.", show_default=False
+        ),
     ] = None,
     split: Split = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
     method: Annotated[
-        Literal["causal", "t5"], typer.Option(help="A causal backend goes on from the text, or a T5 fills gaps.")
+        Literal["causal", "t5"], typer.Option(help="A causal backend continues the text, or a T5 fills gaps.")
     ] = "causal",
-    count: Annotated[int, typer.Option(help="How many prompts to keep at most.")] = 10,
+    count: Annotated[int, typer.Option(help="The maximum number of prompts to keep.")] = 10,
     beam: Annotated[int | None, typer.Option(help="How wide the search is.", show_default=False)] = None,
     max_tokens: Annotated[int | None, typer.Option(help="How long a prompt may be.", show_default=False)] = None,
-    per_class: Annotated[int | None, typer.Option(help="Use only so many texts per class.", show_default=False)] = None,
-    seed: Annotated[int, typer.Option(help="The seed that draws them.")] = 13,
+    per_class: Annotated[
+        int | None, typer.Option(help="Use only this many texts per class.", show_default=False)
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The seed of that draw.")] = 13,
     backend: Backend = None,
     option: Options = None,
     run: Run = None,
@@ -249,7 +253,7 @@ def refine(  # noqa: PLR0913 - a command's options are its parameters
         str, typer.Argument(help="Labelled texts to train on: CSV, TSV, JSON lines, Parquet.", show_default=False)
     ],
     *,
-    validation: Annotated[str, typer.Option(help="Labelled texts that choose.", show_default=False)],
+    validation: Annotated[str, typer.Option(help="Labelled texts to score the prompts on.", show_default=False)],
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
@@ -293,7 +297,7 @@ def refine(  # noqa: PLR0913 - a command's options are its parameters
         room_for(output)
         with connect(backend, run=run, budget=budget, **options) as lm:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # of prompts that are one to this model: refine says it too
+                warnings.simplefilter("ignore")  # about prompts that this model can't tell apart: refine warns too
                 count = len(fit_templates(load_pool(pool).templates(lm.abilities), lm.abilities, pairs=train.pairs))
             for way in REFINEMENT_METHODS:
                 typer.echo(passes_needed(count, train.labels, dev.labels, keep=keep, method=way), err=True)

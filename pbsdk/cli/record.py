@@ -1,4 +1,4 @@
-"""`pbsdk record`: a run's answers in a file, for tests that replay them elsewhere."""
+"""`pbsdk record`: save a run's answers to a file, for tests that replay them elsewhere."""
 
 from __future__ import annotations
 

@@ -32,13 +32,13 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. Six that cost ten passes per example if left out.",
+            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. By default, six that cost ten passes per example.",
             show_default=False,
             autocompletion=_completion.methods,
         ),
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="The draws; the five published ones if left out.", show_default=False)
+        str | None, typer.Option(help="The draws; the five published ones by default.", show_default=False)
     ] = None,
     prompts: Annotated[
         str,
@@ -49,16 +49,16 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     model: Annotated[
         str | None,
         typer.Option(
-            help="A backend's name, or a Hugging Face model's name or folder; the embedded model if left out.",
+            help="A backend's name, or a Hugging Face model's name or folder; the embedded model by default.",
             show_default=False,
             autocompletion=_completion.backend_names,
         ),
     ] = None,
     option: Options = None,
     test_rows: Annotated[
-        int | None, typer.Option(help="How many test rows, drawn at random; all if left out.", show_default=False)
+        int | None, typer.Option(help="How many test rows, drawn at random; all by default.", show_default=False)
     ] = None,
-    rounds: Annotated[int, typer.Option(help="How many rounds of boosting at most.")] = 200,
+    rounds: Annotated[int, typer.Option(help="The maximum number of boosting rounds.")] = 200,
     on_perfect: Annotated[
         Literal["best", "vote"],
         typer.Option(help="What to do when a learner makes no error; the paper takes the best."),
@@ -68,25 +68,27 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     ] = "auto",
     t5: Annotated[
         str | None,
-        typer.Option(help="The T5 that writes generated prompts; the model itself if left out.", show_default=False),
+        typer.Option(help="The T5 that writes generated prompts; the model itself by default.", show_default=False),
     ] = None,
     per_class: Annotated[
         int | None,
-        typer.Option(help="How many texts per class write generated prompts; all if left out.", show_default=False),
+        typer.Option(
+            help="How many texts per class to write generated prompts from; all by default.", show_default=False
+        ),
     ] = None,
     folder: Annotated[Path, typer.Option(help="Where answers, cells and tables are kept.")] = Path("runs/reproduce"),
     budget: Annotated[
         int | None,
-        typer.Option(help="How many passes an example may have; what is needed if left out.", show_default=False),
+        typer.Option(help="How many passes an example may have; what is needed by default.", show_default=False),
     ] = None,
-    plan: Annotated[bool, typer.Option("--plan", help="Say what is left to ask, and stop.")] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Show what is left to ask, and stop.")] = False,
     progress: Progress = None,
     as_json: AsJson = False,
 ) -> None:
     """Reproduce the paper's tables on any model, and show its figures beside the paper's.
 
     All methods share the answers, so together they cost the passes of the largest. After Ctrl-C the same
-    command goes on from where it was, and a method that is added later asks for nothing new. The folder gets
+    command continues where it stopped, and a method that is added later asks for nothing new. The folder gets
     results.md, results.json and, where methods differ in training size or number of prompts, results.png.
 
     Examples:
@@ -166,4 +168,4 @@ def _seeds(given: str) -> tuple[int, ...]:
     try:
         return tuple(map(int, _names(given)))
     except ValueError as error:
-        raise InputError(f"seeds are whole numbers, such as 13,21; not {given!r}") from error
+        raise InputError(f"seeds must be whole numbers, such as 13,21; not {given!r}") from error

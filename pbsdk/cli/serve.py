@@ -20,13 +20,13 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     *,
     option: Options = None,
     host: Annotated[str, typer.Option(help="The address to listen on; a public one needs a token.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The port; 0 for any that is free.")] = 8000,
+    port: Annotated[int, typer.Option(help="The port; 0 for any free one.")] = 8000,
     token: Annotated[
         str | None,
         typer.Option(envvar="PBSDK_SERVE_TOKEN", help="What clients must show; better in the environment than here."),
     ] = None,
     max_batch: Annotated[int, typer.Option(help="How many queries one request may hold.")] = 256,
-    queue: Annotated[int, typer.Option(help="How many requests may wait before others are sent away.")] = 64,
+    queue: Annotated[int, typer.Option(help="How many requests may wait before more are rejected.")] = 64,
 ) -> None:
     """Serve a backend over HTTP: pbsdk's own protocol, Hugging Face fill-mask, and Open Inference v2.
 
@@ -43,7 +43,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
 
         def ready(address: str) -> None:
             typer.echo(
-                f"serving {model.identity.name} at {address} (OpenAPI page: {address}/docs); Ctrl-C ends", err=True
+                f"serving {model.identity.name} at {address} (OpenAPI page: {address}/docs); Ctrl-C stops it", err=True
             )
 
         server(model, host=host, port=port, token=token, max_batch=max_batch, queue=queue, ready=ready)

@@ -1,4 +1,4 @@
-"""`pbsdk why-miss`: why a run asked again for what seemed to be known."""
+"""`pbsdk why-miss`: why a run asked again for answers that seemed to be known."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def why_miss(
     run: RunFolder,
     *,
     against: Annotated[
-        Path | None, typer.Option(help="Another run folder, to compare with.", show_default=False)
+        Path | None, typer.Option(help="Another run folder to compare with.", show_default=False)
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Say which part of the key kept queries from being recalled.
+    """Show which part of the key kept queries from being recalled.
 
     Examples:
         pbsdk why-miss runs/tickets

@@ -26,11 +26,11 @@ SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
 
 @dataclass(frozen=True)
 class TextFormat:
-    """How a text file is written, where its suffix doesn't say."""
+    """How a text file is formatted, where its suffix doesn't say."""
 
     encoding: str = "utf-8"
     delimiter: str | None = None
-    """What separates fields; None goes by the suffix."""
+    """What separates fields; None to infer it from the suffix."""
     quotes: bool = True
     """False if quotation marks are plain characters."""
     columns: Sequence[str] | None = None
@@ -91,7 +91,7 @@ def _delimited(content: str, name: str, delimiter: str, form: TextFormat) -> Col
     for line, row in rows:
         if len(row) != len(header):
             raise InputError(
-                f"line {line} of {name} has {len(row)} fields, and the header has {len(header)}; quote fields that "
+                f"line {line} of {name} has {len(row)} fields, but the header has {len(header)}; quote fields that "
                 f"contain {delimiter!r} or a line break, or name another delimiter="
             )
         for column, value in zip(header, row, strict=True):
@@ -108,7 +108,7 @@ def _csv_rows(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
         except csv.Error as error:
             raise InputError(
                 f"the file {name} can't be read near line {reader.line_num}: {error}; if quotation marks are plain "
-                "characters in it, say quotes=False"
+                "characters in it, set quotes=False"
             ) from error
         if row:
             yield reader.line_num, row

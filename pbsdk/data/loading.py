@@ -1,9 +1,9 @@
 """Loading: labelled texts from where people keep them.
 
 `load_table` takes a file (CSV, TSV, JSON lines, Parquet), a pandas frame, a Hugging Face data set or
-the name of one, and returns texts and labels. Columns are found by their usual names when there is
-no doubt, and named otherwise. Whatever is wrong with a table is said once, with the row and the remedy:
-half a data set is worse than none.
+the name of one, and returns texts and labels. Columns are found by their usual names when that is
+unambiguous, and must be named otherwise. Whatever is wrong with a table is reported at once, with the row
+and the remedy: half a data set is worse than none.
 
 >>> data = load_table({"review": ["Lovely.", "Dull."], "stars": [5, 1]}, label="stars")
 >>> data.examples, data.labels
@@ -55,7 +55,7 @@ class LabelledTexts:
 
     @property
     def classes(self) -> list[Any]:
-        """The labels that occur, in the order in which they first do."""
+        """The labels that occur, in order of first appearance."""
         return list(dict.fromkeys(self.labels))
 
     def take(self, rows: Iterable[int]) -> LabelledTexts:
@@ -92,7 +92,7 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         missing: what to do with a row whose text or label is missing.
         split: which part of a Hugging Face data set, such as "train".
         encoding: how a text file is encoded.
-        delimiter: what separates a text file's fields; None goes by the suffix.
+        delimiter: what separates a text file's fields; None to infer it from the suffix.
         quotes: False if quotation marks in a CSV or TSV file are plain characters.
         columns: the columns' names, for a CSV or TSV file without a header.
     """
@@ -119,7 +119,7 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Column
         if not path.exists() and _looks_like_a_hub_name(str(source)):
             return _read(load_hub(str(source), split=split), split, form)
         if not path.is_file():
-            what = "is a folder, not a file" if path.is_dir() else "is not there"
+            what = "is a folder, not a file" if path.is_dir() else "doesn't exist"
             near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
             raise InputError(f"the file {source} {what}{_did_you_mean(path.name, near)}; check the path")
         return f"the file {path.name}", read_columns(path, form)
@@ -155,8 +155,8 @@ def load_hub(name: str, *, split: str | None = None, config: str | None = None) 
         library = importlib.import_module("datasets")
     except ImportError as error:
         raise MissingExtra(
-            f"there is no file {name}, and to load a Hugging Face data set of that name, the datasets library is "
-            "missing; pip install datasets, or check the path"
+            f"there is no file {name}, and loading a Hugging Face data set of that name needs the datasets library, "
+            "which is missing; pip install datasets, or check the path"
         ) from error
     try:
         return library.load_dataset(name, config, split=split)
@@ -209,7 +209,7 @@ def _guess(names: Sequence[str], usual: Sequence[str], taken: set[str | None], w
 
 
 def _values(dataset: Any, column: str) -> list[Any]:
-    """Return a Hugging Face data set's column, classes by their names; -1 is its sign for none."""
+    """Return a Hugging Face data set's column, with classes by name; it marks a missing label with -1."""
     names = getattr((getattr(dataset, "features", None) or {}).get(column), "names", None)
     values = list(dataset[column])
     if not names:
@@ -235,12 +235,12 @@ def _complete_rows(table: Columns, target: str | None, missing: str, name: str) 
                 value='"drop"',
             )
     if not rows:
-        raise InputError(f"{name} has no row in which nothing is missing")
+        raise InputError(f"{name} has no complete row")
     return rows
 
 
 def _is_missing(value: Any) -> bool:
-    # pandas' NA can't be compared, and NaN is no equal of itself.
+    # pandas' NA can't be compared, and NaN is not equal to itself.
     return value is None or type(value).__name__ in {"NAType", "NaTType"} or bool(value != value)  # noqa: PLR0124
 
 

@@ -1,6 +1,6 @@
-"""Sampling: few-shot draws that anybody can repeat.
+"""Sampling: few-shot draws that anybody can reproduce.
 
-LM-BFF's sampler: shuffle the rows with numpy's old generator, group them by label in the order in
+LM-BFF's sampler: shuffle the rows with numpy's legacy generator, group them by label in the order in
 which labels then first appear, and take the first k of each for training and the next k for
 validation. With the seeds 13, 21, 42, 87 and 100 it gives the files that the literature compares on,
 row for row. Larger training sets keep validation at 16 per class; full data holds out a tenth.
@@ -53,9 +53,9 @@ def few_shot_rows(
     Args:
         labels: the labels of all rows, in the data set's own order.
         k: how many rows per class to train on, 1 to 256.
-        seed: shuffles them.
+        seed: the seed of the shuffle.
         validation: how many rows per class to validate on; None for k, and at most 16.
-        fewer: take what there is of a class that has too few rows; its validation rows come first.
+        fewer: accept classes that have too few rows, and use what there is; their validation rows come first.
     """
     if not 1 <= k <= MOST:
         raise InputError(f"k is {k}; it must be 1 to {MOST}, or take the full data with held_out()")
@@ -67,8 +67,8 @@ def few_shot_rows(
     for label, rows in _shuffled_by_label(labels, seed).items():
         if len(rows) < k + wanted and not fewer:
             raise InputError(
-                f"the class {label!r} has {len(rows)} rows, and {k} + {wanted} were asked for; lower k or validation, "
-                "or take what there is with fewer=True"
+                f"the class {label!r} has {len(rows)} rows, but {k} + {wanted} were asked for; lower k or validation, "
+                "or use what there is with fewer=True"
             )
         first = min(k, max(1, len(rows) - wanted))
         train += rows[:first]
@@ -93,7 +93,7 @@ def held_out_rows(labels: Sequence[Any], *, seed: int = 13, part: float = 0.1) -
     dev: set[int] = set()
     for label, rows in _shuffled_by_label(labels, seed).items():
         if len(rows) < 2:
-            raise InputError(f"the class {label!r} has one row, and both training and validation need one")
+            raise InputError(f"the class {label!r} has only one row, but training and validation need one each")
         dev.update(rows[: max(1, min(round(part * len(rows)), len(rows) - 1))])
     return [row for row in range(len(labels)) if row not in dev], sorted(dev)
 
@@ -102,7 +102,7 @@ def _shuffled_by_label(labels: Sequence[Hashable], seed: int) -> dict[Hashable, 
     if not len(labels):
         raise InputError("there are no labelled rows to draw from")
     rows = list(range(len(labels)))
-    # The published draws were made with this generator, and with no other.
+    # The published draws were made with this legacy generator; another one would give other rows.
     np.random.RandomState(seed).shuffle(rows)
     groups: dict[Hashable, list[int]] = {}
     for row in rows:

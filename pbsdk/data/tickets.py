@@ -37,7 +37,7 @@ class Tickets:
 
 
 def load_tickets() -> Tickets:
-    """Load the support tickets, written for pbsdk and under its licence."""
+    """Load the support tickets, which were written for pbsdk and share its licence."""
     return Tickets(_split("train"), _split("validation"), _split("test"))
 
 

@@ -1,1 +1,1 @@
-"""The doctor: what is installed here, which backends work, what is on the disk."""
+"""The doctor: what is installed here, which backends work, what is on disk."""

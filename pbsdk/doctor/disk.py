@@ -1,4 +1,4 @@
-"""What lies on the disk, and whether run folders are safe there: room, locks, and SQLite's write-ahead log."""
+"""What is on disk, and whether run folders are safe there: free space, locks, and SQLite's write-ahead log."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Folder:
 
 @dataclass(frozen=True)
 class Storage:
-    """Where run folders go: the kind of file system, room, and whether its locks work."""
+    """Where run folders go: the kind of file system, its free space, and whether its locks work."""
 
     path: str
     kind: str
@@ -40,7 +40,7 @@ class Storage:
 
 
 def bytes_in(path: str | Path) -> int:
-    """Return the bytes in a folder; files that are linked to are counted where they lie, once."""
+    """Return the bytes in a folder; linked files are counted once, where they are."""
     total = 0
     for root, _, files in os.walk(path):
         for name in files:
@@ -54,12 +54,12 @@ def compiled_loops() -> list[Folder]:
     place = os.environ.get("NUMBA_CACHE_DIR")
     folder = Path(place) if place else Path(__file__).parents[1] / "learning" / "__pycache__"
     files = [file for pattern in ("*.nbi", "*.nbc") for file in folder.rglob(pattern)] if folder.is_dir() else []
-    note = "" if files else "not there yet: the first fit compiles for some seconds"
+    note = "" if files else "none yet: the first fit compiles them, which takes some seconds"
     return [Folder("compiled loops", str(folder), sum(file.stat().st_size for file in files), note)]
 
 
 def run_folders(folder: Path) -> Iterator[Folder]:
-    """Yield the run folders: the folder itself, or what lies up to two levels below it."""
+    """Yield the run folders: the folder itself, or those up to two levels below it."""
     for pattern in ("cache.db", "*/cache.db", "*/*/cache.db"):
         for database in sorted(folder.glob(pattern)):
             run = database.parent
@@ -69,7 +69,7 @@ def run_folders(folder: Path) -> Iterator[Folder]:
                 with LedgerReader(run) as reader:
                     totals, model = reader.totals(), reader.model().name
                 note = f"{totals.passes} {'pass' if totals.passes == 1 else 'passes'} on {model}"
-            except Exception as error:  # noqa: BLE001 - a broken run is told, and the next one looked at
+            except Exception as error:  # noqa: BLE001 - a broken run is reported, and the next one is examined
                 note = " ".join(str(error).split())
             yield Folder("run", str(run), bytes_in(run), note)
 
@@ -116,7 +116,7 @@ def _locks_problem(folder: Path) -> str:
 
 
 def _kind(place: Path) -> str:
-    """Return the kind of file system, where the system tells."""
+    """Return the kind of file system, if the operating system says."""
     best, kind = "", "unknown"
     with suppress(OSError):
         for line in Path("/proc/self/mounts").read_text("utf-8", "replace").splitlines():

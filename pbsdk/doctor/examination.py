@@ -1,9 +1,9 @@
 """The examination: everything is tried, and nothing that is broken stops it.
 
-It must say what is broken, so nothing that may be broken is imported here. The core and the adapters are tried in
-another process, one after the other, and each reports in a line; one that takes the process down, or never comes
-back, is named, and the next process goes on after it. Adapters describe their own setting, such as a device or
-whether a key is there (`MaskedLMBackend.checkup`). Nothing is sent to anybody.
+It must report what is broken, so nothing that may be broken is imported here. The core and the adapters are tried in
+another process, one after the other, and each reports in one line; one that crashes the process or hangs is named,
+and a new process continues with the next. Adapters describe their own setup, such as the device or
+whether a key is set (`MaskedLMBackend.checkup`). Nothing is sent to anybody.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from pbsdk.version import __version__
 __all__ = ["Doctor", "examine", "report"]
 
 PATIENCE = 120.0
-"""Seconds that one part may take to be tried: torch takes some on a cold disk."""
+"""Seconds that trying one part may take: importing torch is slow on a cold disk."""
 _MARK = "pbsdk-doctor:"
 _CORE = "the core"
 
 
 class Doctor:
-    """Looks at this machine; `run` is the folder where runs are, or will be, kept."""
+    """Examines this machine; `run` is the folder where runs are, or will be, kept."""
 
     def __init__(self, run: str | os.PathLike[str] = "runs", *, patience: float = PATIENCE) -> None:
         self.run = Path(run)
@@ -45,7 +45,7 @@ class Doctor:
         try:
             core, extras = packages()
             names = BACKENDS.names()
-        except Exception as error:  # noqa: BLE001 - pbsdk may lie there without being installed
+        except Exception as error:  # noqa: BLE001 - pbsdk may be on the path without being installed
             core, extras, names = [Package("pbsdk", __version__, f"not installed ({error}): pip install pbsdk")], [], []
         (tried, *backends) = self._try([_CORE, *names])
         broken = [str(package) for package in core if package.problem]
@@ -64,7 +64,7 @@ class Doctor:
         )
 
     def _try(self, names: Sequence[str]) -> list[BackendHealth]:
-        """Have each tried in another process, and go on in a new one after a crash."""
+        """Try each in another process, and continue in a new one after a crash."""
         found: dict[str, BackendHealth] = {}
         left = list(names)
         while left:
@@ -83,13 +83,13 @@ class Doctor:
                     found[health.name] = health
             left = [name for name in left if name not in found]
             if left:
-                found[left[0]] = BackendHealth(left[0], problem=why or "ended without a word")
+                found[left[0]] = BackendHealth(left[0], problem=why or "ended without a report")
                 left = left[1:]
         return [found[name] for name in names]
 
 
 def report(run: str | os.PathLike[str] = "runs") -> Health:
-    """Look at this machine."""
+    """Examine this machine."""
     return Doctor(run).look()
 
 
@@ -98,7 +98,7 @@ def examine(names: Iterable[str]) -> None:
     for name in names:
         try:
             health = _try_core() if name == _CORE else _try_backend(name)
-        except Exception as error:  # noqa: BLE001 - whatever is broken is what was asked for
+        except Exception as error:  # noqa: BLE001 - the doctor is here to report whatever is broken
             health = BackendHealth(name, problem=" ".join(f"{type(error).__name__}: {error}".split()))
         sys.stdout.write(f"\n{_MARK}{json.dumps(asdict(health))}\n")
         sys.stdout.flush()

@@ -14,7 +14,7 @@ __all__ = ["BackendHealth", "Health", "size_text"]
 
 @dataclass(frozen=True)
 class BackendHealth:
-    """An adapter: what it says of its setting, or what keeps it from working."""
+    """An adapter: what it says about its setup, or what keeps it from working."""
 
     name: str
     about: str = ""
@@ -84,7 +84,7 @@ def _lines(health: Health) -> Iterator[str]:
         yield row(backend.name, f"no: {backend.problem}" if backend.problem else f"ok: {backend.about}")
         for name, text in backend.facts.items():
             yield row("", f"{name}: {text}")
-    yield from ("", "On the disk")
+    yield from ("", "On disk")
     for folder in health.folders:
         yield row(size_text(folder.bytes), f"{folder.what}: {folder.path}{f' ({folder.note})' if folder.note else ''}")
     for run in health.runs:

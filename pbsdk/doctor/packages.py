@@ -1,4 +1,4 @@
-"""Which packages pbsdk needs, by the installed metadata, and which of them are here."""
+"""Which packages pbsdk needs, according to the installed metadata, and which of them are installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from importlib import metadata
 __all__ = ["Extra", "Package", "packages"]
 
 _UNASKED = {"dev", "docs"}
-"""Extras that are for work on pbsdk itself."""
+"""Extras for developing pbsdk itself."""
 _REQUIREMENT = re.compile(r"""^([A-Za-z0-9._-]+)(?:\[([^\]]*)\])?([^;]*)(?:;.*extra\s*==\s*['"]([^'"]+)['"])?""")
 
 

@@ -1,16 +1,16 @@
 """What may be spent, and what counts as spending.
 
 The unit is one forward pass: one example under one prompt. Asking for the same pass again (a retry,
-or the same prompt for other tokens) is another *attempt*, not another pass, unless the budget is
+or the same prompt for different tokens) is another *attempt*, not another pass, unless the budget is
 `strict`. Each example has a limit per *scope*: training, validation and refinement share the scope
 `fit`, and prediction has its own. Generating prompts and probing a model have no limit per example, and
 count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
-A budget holds limits only. What was spent stands in the ledger, which asks `check` inside the
+A budget holds limits only. What was spent is in the ledger, which calls `check` inside the
 transaction that reserves, so that two processes can't both take the last pass.
 
 >>> print(QueryBudget.of(10).describe())
-at most 10 passes per example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and asking for it again costs no other
+at most 10 passes per example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and repeating it doesn't count again
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ PREDICT = "predict"
 _FIT_PHASES = (Phase.TRAIN, Phase.VALIDATE, Phase.REFINE)
 _QUOTED = ", ".join(f"'{phase}'" for phase in _FIT_PHASES)
 SCOPE_OF_PHASE = f"CASE WHEN phase IN ({_QUOTED}) THEN '{FIT}' ELSE phase END"
-"""`scope_of` as SQL says it, over a column `phase`."""
+"""`scope_of` in SQL, over a column `phase`."""
 _WHERE = {FIT: "over training, validation and refinement", PREDICT: "for prediction"}
 _FIELD = {FIT: "passes", PREDICT: "predict"}
 
 
 def scope_of(phase: str) -> str:
-    """Return which scope a phase is charged to.
+    """Return the scope that a phase is charged to.
 
     >>> scope_of("validate"), scope_of("predict"), scope_of("probe")
     ('fit', 'predict', 'probe')
@@ -47,7 +47,7 @@ def scope_of(phase: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """What one example has used of its scope's limit, and what is asked on top."""
+    """What one example has used of its scope's limit, and what is asked in addition."""
 
     scope: str
     example: str
@@ -57,23 +57,23 @@ class Need:
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """What a run folder has spent, or holds reserved, over everything."""
+    """What a run folder has spent or reserved in all."""
 
     passes: int = 0
-    """Distinct (example, prompt) that ran, may have run, or are reserved."""
+    """Distinct (example, prompt) pairs that ran, may have run, or are reserved."""
     sends: int = 0
-    """Sends so far and reserved ones, retries included."""
+    """Sends so far and reserved sends, retries included."""
     failed: int = 0
-    """Sends that surely did not run."""
+    """Sends that certainly did not run."""
     tokens: int = 0
-    """Tokens read, and estimated for what is reserved or unknown."""
+    """Tokens read, plus an estimate for what is reserved or unknown."""
 
 
 @dataclass(frozen=True)
 class QueryBudget:
     """How many forward passes an example may have, and what counts as one.
 
-    None sets no limit. `passes` and `predict` are for each example; the others are for the whole
+    None sets no limit. `passes` and `predict` apply to each example; the others apply to the whole
     run folder. `money` needs a price: `price_per_pass` is paid for each send that may have run,
     `price_per_1k_tokens` for what is read.
     """
@@ -93,23 +93,25 @@ class QueryBudget:
     price_per_pass: float = 0.0
     price_per_1k_tokens: float = 0.0
     strict: bool = False
-    """Count every send as a pass, also one that repeats another."""
+    """Count every send as a pass, even one that repeats another."""
 
     def __post_init__(self) -> None:
         for name in ("passes", "predict", "total", "attempts", "tokens"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
-                raise InputError(f"a budget's {name} is a whole number from 0 on, or None for no limit; not {value!r}")
+                raise InputError(
+                    f"a budget's {name} must be a whole number of at least 0, or None for no limit; not {value!r}"
+                )
         for name in ("money", "price_per_pass", "price_per_1k_tokens"):
             value = getattr(self, name)
             if value is None and name == "money":
                 continue
             if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
-                raise InputError(f"a budget's {name} is an amount from 0 on; not {value!r}")
+                raise InputError(f"a budget's {name} must be an amount of at least 0; not {value!r}")
         if not isinstance(self.strict, bool):
-            raise InputError(f"a budget's strict is True or False; not {self.strict!r}")
+            raise InputError(f"a budget's strict must be True or False; not {self.strict!r}")
         if self.money is not None and not self.priced:
-            raise InputError("a budget of money needs price_per_pass or price_per_1k_tokens to count with")
+            raise InputError("a budget of money needs a price: set price_per_pass or price_per_1k_tokens")
 
     @classmethod
     def of(cls, budget: QueryBudget | int | None) -> QueryBudget:
@@ -121,12 +123,12 @@ class QueryBudget:
         if isinstance(budget, QueryBudget):
             return budget
         if budget is not None and not isinstance(budget, int):
-            raise InputError(f"a budget is a number of passes per example, a QueryBudget, or None; not {budget!r}")
+            raise InputError(f"a budget must be a number of passes per example, a QueryBudget, or None; not {budget!r}")
         return cls(passes=budget, predict=budget)
 
     @property
     def priced(self) -> bool:
-        """Whether spending can be said in money."""
+        """Whether spending can be expressed in money."""
         return self.price_per_pass > 0 or self.price_per_1k_tokens > 0
 
     @property
@@ -143,11 +145,11 @@ class QueryBudget:
         return self.price_per_pass * (totals.sends - totals.failed) + self.price_per_1k_tokens * totals.tokens / 1000
 
     def counted(self, totals: Totals) -> int:
-        """Return the passes over everything, by this budget's unit."""
+        """Return the passes in all, in this budget's unit."""
         return totals.sends if self.strict else totals.passes
 
     def describe(self) -> str:
-        """Say the limits, their unit and their scope in one sentence."""
+        """Describe the limits, their unit and their scope in one sentence."""
 
         def many(limit: int | None) -> str:
             return "any number of" if limit is None else f"at most {limit}"
@@ -162,11 +164,11 @@ class QueryBudget:
                 (self.total, "passes"),
                 (self.attempts, "attempts"),
                 (self.tokens, "tokens"),
-                (self.money, "of money"),
+                (self.money, "units of currency"),
             )
             if amount is not None
         ]
-        again = "asking for it again counts again" if self.strict else "asking for it again costs no other"
+        again = "repeating it counts again" if self.strict else "repeating it doesn't count again"
         return f"{'; '.join(limits)}; a pass is one example under one prompt, and {again}"
 
     def check(self, needs: Sequence[Need], before: Totals, after: Totals) -> None:
@@ -216,7 +218,7 @@ class QueryBudget:
         if self.money is not None and then > spent and then > self.money * (1 + 1e-9):
             asked, left = then - spent, max(0.0, self.money - spent)
             raise BudgetExceeded(
-                f"the budget of {self.money:g} of money doesn't allow it: about {asked:.6g} more asked, {left:.6g} left",
+                f"the budget of {self.money:g} units of currency doesn't allow it: about {asked:.6g} more asked, {left:.6g} left",
                 limit="money",
                 allowed=self.money,
                 asked=asked,
@@ -230,6 +232,6 @@ class QueryBudget:
 
     @classmethod
     def from_dict(cls, values: dict[str, int | float | bool | None]) -> Self:
-        """Read what `to_dict` wrote; names that this version doesn't know are left out."""
+        """Read what `to_dict` wrote, ignoring names that this version doesn't know."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in values.items() if name in known})  # type: ignore[arg-type]  # checked in __post_init__

@@ -1,12 +1,12 @@
 """Canaries: a few fixed texts that tell whether a model still answers as it did.
 
-A provider can change a model or its tokenizer behind the same name. The answers before and after
-then mix in one run folder, and nothing says so. A canary check asks a few texts that never change, and
-compares the answers with those of the folder's first check: how far they are apart (half the sum of the
-differences in probability), and whether the model read as many tokens.
+A provider can change a model or its tokenizer behind the same name. Answers from before and after the
+change then mix in one run folder unnoticed. A canary check asks about a few texts that never change, and
+compares the answers with those of the folder's first check: how far apart they are (half the sum of the
+differences in probability), and whether the model read the same number of tokens.
 
 Checks are queries like any other: phase `probe`, recorded, charged to the totals. The key of a check
-has its number in it, so that a check is asked and not recalled.
+includes its number, so that each check is asked rather than recalled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ TEXTS = (
 )
 """Ordinary words, figures, and what tokenizers differ over."""
 TOLERANCE = 0.02
-"""How far answers may be apart: room for arithmetic that differs a little from call to call. A choice, not a measurement."""
+"""How far apart answers may be: room for arithmetic that differs slightly between calls. Chosen, not measured."""
 
 _PROMPT = "canary: <input> It was <mask>"
 
@@ -45,22 +45,22 @@ class CanaryCheck(BaseModel):
     session: str
     texts: int
     distance: float
-    """The furthest that an answer is from its first: 0 is the same, 1 has nothing in common."""
+    """The largest distance of an answer from the first one: 0 is identical, 1 has nothing in common."""
     same_tokens: bool
-    """Whether the model read as many tokens of each text as the first time."""
+    """Whether the model read the same number of tokens of each text as the first time."""
     changed: bool
 
     def describe(self) -> str:
-        """Say in words what was found."""
+        """Describe the finding in words."""
         if not self.changed:
-            return f"the model answers as at the run's start (at most {self.distance:.1%} apart)"
-        what = [] if self.same_tokens else ["it reads another number of tokens"]
+            return f"the model answers as it did when the run began (at most {self.distance:.1%} apart)"
+        what = [] if self.same_tokens else ["it reads a different number of tokens"]
         what += [f"its answers are up to {self.distance:.1%} apart"] if self.distance > TOLERANCE else []
         return f"the model is not the one that this run began with: {', and '.join(what)}"
 
 
 def asks(identity: ModelIdentity, number: int, estimate: Callable[[MaskedQuery], int]) -> list[Ask]:
-    """Return the queries of check `number`, the first of which is 0."""
+    """Return the queries of check `number`; the first check is 0."""
     name = f"{WHOLE}#{number}"
     queries = [
         MaskedQuery((Part("input", text), Part("prompt", " It was "), Part("mask")), digest(text), _PROMPT, Phase.PROBE)
@@ -70,7 +70,7 @@ def asks(identity: ModelIdentity, number: int, estimate: Callable[[MaskedQuery],
 
 
 def count_checks(reader: LedgerReader) -> int:
-    """Return how many checks were begun."""
+    """Return how many checks were started."""
     return len({note.rpartition("#")[2] for _, note, _ in _asked(reader)})
 
 

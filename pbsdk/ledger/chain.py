@@ -1,16 +1,16 @@
 """The record: an append-only chain of events, and the counters it adds up to.
 
 Everything that happens to a query is one event, one row: `reserved`, then `sent`, then `done`,
-`failed` (it surely did not run) or `unknown` (it may have run; it counts as spent). A query that was
+`failed` (it certainly did not run) or `unknown` (it may have run; it counts as spent). A query that was
 reserved and never sent is `released`; one that was recalled is a `hit`. A session that opens the
-folder is an event too, `opened`, and says under which budget.
+folder is an event too, `opened`, which records its budget.
 
-Each row carries a hash of itself and of the row before it, so that nobody changes, drops, inserts
-or reorders a row without breaking every hash after it. A row is integers and strings only, and its
+Each row carries a hash of itself and of the row before it, so that nobody can change, drop, insert
+or reorder a row without breaking every hash after it. A row holds only integers and strings, and its
 canonical form is a JSON list, so that a few lines of plain Python can check an exported ledger.
 
 The counters (`passes`, `totals`, `inflight`, `streams`, `answers`) repeat what the events say, so that
-reserving needs no count over all of them. They are written in the same transaction, and `verify`
+a reservation doesn't have to count all events. They are written in the same transaction, and `verify`
 derives them again from the events.
 
 >>> Event("ab12", "opened").canonical(1, 1700000000000000)
@@ -32,11 +32,11 @@ FORMAT = 1
 """The version of the run folder's format."""
 
 GENESIS = "0" * 64
-"""What stands for the hash before the first record."""
+"""The hash that stands before the first record."""
 
 
 class Record(NamedTuple):
-    """One row as it stands in the table."""
+    """One row of the table."""
 
     seq: int
     time: int
@@ -57,7 +57,7 @@ class Record(NamedTuple):
 
 
 FIELDS = Record._fields[:-1]
-"""What is hashed of a row, in order: all but the hash."""
+"""The fields of a row that are hashed, in order: all but the hash."""
 
 SCHEMA = (
     "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID",
@@ -89,7 +89,7 @@ SCHEMA = (
 
 
 class Event(NamedTuple):
-    """One row to be, without its number, time and hash."""
+    """A row to be written, without its number, time and hash."""
 
     session: str
     state: str
@@ -99,7 +99,7 @@ class Event(NamedTuple):
     prompt: str = ""
     attempt: int = 0
     latency: int = 0
-    """Microseconds from the send to the answer of its batch."""
+    """Microseconds from sending its batch to the answer."""
     read: int = 0
     """Tokens read (`done`) or estimated (`reserved`, `unknown`)."""
     cut: int = 0
@@ -134,8 +134,8 @@ _INSERT = f"INSERT INTO records VALUES ({', '.join('?' * (len(FIELDS) + 1))})"  
 
 
 def append(con: sqlite3.Connection, events: Iterable[Event]) -> int:
-    """Chain events to the record, inside the caller's transaction; return the last one's number."""
-    # Not from the last row: a record after a tail that somebody cut off must not fit.
+    """Append events to the chain, inside the caller's transaction; return the number of the last one."""
+    # Not from the last row: if somebody cut off the tail, the next record must not match.
     seq, chain = con.execute("SELECT records, head FROM totals").fetchone()
     moment = time.time_ns() // 1000
     rows = []

@@ -1,4 +1,4 @@
-"""How an answer becomes bytes, and which key it lies under.
+"""How an answer becomes bytes, and under which key it is stored.
 
 An answer is a header of 36 bytes and its codes, two bytes each, little-endian. A whole answer of
 RoBERTa (50,265 tokens) is 100,566 bytes; one for 800 chosen tokens is 1,636, because the set of
@@ -11,9 +11,9 @@ tokens is stored once, under its own digest, and answers only name it.
 | top | the tokens shown (eight bytes each), then their codes |
 | top of a set | one bit for each token of the named set: shown or not; then the codes of those shown |
 
-A key digests everything that changes an answer: the key's version, the model's identity, what the
-model sees of the query, and for which tokens it was asked. Not the phase, the example or the
-template, so that the same question asked for another reason is recalled; never a credential.
+A key is a digest of everything that affects an answer: the key's version, the model's identity, what the
+model sees of the query, and which tokens were asked for. It does not include the phase, the example or
+the template, so that the same question asked for another reason is recalled; and never a credential.
 
 >>> data = encode(MaskDistribution.from_logprobs([-0.105, -2.303]), None)
 >>> len(data), decode(data, lambda name: None).codes.tolist()
@@ -54,7 +54,7 @@ KEY_VERSION = 1
 WHOLE = "whole"
 """What stands for the name of a token set when all tokens are asked for."""
 SET_PREFIX = "tokens:"
-"""How the key of a token set begins; the set's digest follows."""
+"""The prefix of a token set's key; the set's digest follows."""
 TOKEN_BYTES = 8
 """Bytes of a token's number in a stored set."""
 
@@ -67,7 +67,7 @@ _SET_IN_HEADER = slice(_HEADER.size - len(_NO_SET), _HEADER.size)
 
 
 def pack_tokens(tokens: Tokens) -> bytes:
-    """Return a token set as bytes, eight a token: an open vocabulary has large numbers."""
+    """Return a token set as bytes, eight per token: an open vocabulary has large numbers."""
     return tokens.astype("<u8").tobytes()
 
 
@@ -82,7 +82,7 @@ def set_digest(tokens: Tokens | None) -> str:
 
 
 def set_key(name: str) -> str:
-    """Return the key that a token set lies under.
+    """Return the key under which a token set is stored.
 
     >>> set_key("ab12")
     'tokens:ab12'
@@ -91,7 +91,7 @@ def set_key(name: str) -> str:
 
 
 def set_named_in(data: bytes) -> str | None:
-    """Return the name of the token set that an answer's header refers to, if it does."""
+    """Return the name of the token set that an answer's header refers to, if any."""
     name = data[_SET_IN_HEADER]
     return name.hex() if name.strip(b"\0") else None
 
@@ -102,7 +102,7 @@ def answer_digest(data: bytes) -> str:
 
 
 def join_parts(content: str, tokens: str) -> str:
-    """Return a key's parts as a record's note keeps them: they let anyone derive the key, and compare it.
+    """Return a key's parts as they are kept in a record's note, from which anyone can derive the key and compare it.
 
     >>> split_parts(join_parts("c0ffee", WHOLE))
     ('c0ffee', 'whole')
@@ -123,7 +123,7 @@ def query_key(model: str, content: str, tokens: str) -> str:
 
 
 def encode(answer: MaskDistribution, asked: Tokens | None) -> bytes:
-    """Return the bytes of an answer; one to `asked` tokens must have been narrowed to them."""
+    """Return the bytes of an answer, which must already be narrowed to the `asked` tokens."""
     codes = answer.codes.astype("<u2").tobytes()
     name, front, rest = _NO_SET, b"", answer.rest or 0
     if answer.tokens is None:
@@ -140,7 +140,7 @@ def encode(answer: MaskDistribution, asked: Tokens | None) -> bytes:
 
 
 def encoded_size(codes: int, *, listed: bool = False, of_set: int | None = None) -> int:
-    """Return how many bytes an answer of so many codes takes.
+    """Return how many bytes an answer with this many codes takes.
 
     Its tokens may be `listed` in it, or marked in a named set of `of_set` tokens.
 
@@ -156,12 +156,12 @@ def _bitmap_size(tokens: int) -> int:
 
 
 def decode(data: bytes, find_set: Callable[[str], Tokens | None]) -> MaskDistribution:
-    """Read what `encode` wrote; `find_set` gives the token set of a name."""
+    """Read what `encode` wrote; `find_set` returns the token set with a name."""
     if len(data) < _HEADER.size:
         raise LedgerCorrupted("an answer is shorter than its header")
     magic, version, kind, rest, _, read, cut, count, name = _HEADER.unpack_from(data)
     if magic != _MAGIC or version != _VERSION or kind > _KIND_TOP_OF_SET:
-        raise LedgerCorrupted("an answer is not in a format that this pbsdk knows")
+        raise LedgerCorrupted("an answer is in a format that this version of pbsdk doesn't know")
     tokens: Tokens | None = None
     at = _HEADER.size
     if kind == _KIND_TOP:
@@ -176,7 +176,7 @@ def decode(data: bytes, find_set: Callable[[str], Tokens | None]) -> MaskDistrib
             shown = np.unpackbits(np.frombuffer(data[at : at + size], dtype=np.uint8), count=len(tokens))
             tokens, at = tokens[shown.astype(bool)], at + size
     if len(data) - at != 2 * count or (tokens is not None and len(tokens) != count):
-        raise LedgerCorrupted("an answer's length doesn't fit its header")
+        raise LedgerCorrupted("an answer's length doesn't match its header")
     return MaskDistribution(
         codes=np.frombuffer(data, dtype="<u2", offset=at).astype(np.uint16, copy=False),
         tokens=tokens,

@@ -1,10 +1,10 @@
-"""A run folder on disk: how it is made, opened and refused, and the one SQLite file in it.
+"""A run folder on disk: how it is created, opened and refused, and the one SQLite file in it.
 
 The file holds two things: diskcache's table with the answers, and ours with the records and the
 counters. `RunFolder.transaction` writes to both at once, so that a crash can't separate them.
 
 diskcache evicts and pickles by default. Here it does neither: keys are strings, values are bytes,
-all of them lie inside the SQLite file, and a row of any other kind is refused unread.
+all of them are inside the SQLite file, and a row of any other kind is refused unread.
 """
 
 from __future__ import annotations
@@ -89,18 +89,18 @@ class RunFolder:
         return data
 
     def set(self, key: str, data: bytes) -> None:
-        """Keep bytes under a key, as part of the transaction that is open."""
+        """Store bytes under a key, as part of the open transaction."""
         self._cache.set(key, data)
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing, alone among all threads and processes."""
+        """A transaction: all or nothing, exclusive among all threads and processes."""
         try:
             con = self.con
             if con.in_transaction and self._cache._txn_id != threading.get_ident():  # noqa: SLF001
                 con.execute("ROLLBACK")  # an interrupt fell between BEGIN and its guard
             try:
-                # Never retry=True: diskcache then tries for ever where the disk is read-only.
+                # Never retry=True: diskcache would then retry for ever on a read-only disk.
                 with self._cache.transact():
                     yield con
             except diskcache.Timeout:
@@ -129,9 +129,11 @@ class RunFolder:
 
 
 def _open(folder: Path, identity: ModelIdentity) -> diskcache.Cache:
-    """Open or make the ledger in a folder; one that is refused is left as it was."""
+    """Open or create the ledger in a folder; a folder that is refused is left unchanged."""
     if os.path.expandvars(folder) != str(folder):
-        raise LedgerError(f"a run folder's name can't hold a variable, and {folder} does")  # diskcache would fill it in
+        raise LedgerError(
+            f"a run folder's name can't contain a variable, but {folder} does"
+        )  # diskcache would fill it in
     made = not folder.exists()
     try:
         if made:
@@ -159,7 +161,7 @@ def _open(folder: Path, identity: ModelIdentity) -> diskcache.Cache:
 
 
 def _is_fresh(folder: Path) -> bool:
-    """Say whether there is no ledger yet, or one whose maker died before the first record."""
+    """Return whether there is no ledger yet, or one whose creator died before the first record."""
     database = folder / DATABASE
     if not database.exists() or database.stat().st_size == 0:
         return True

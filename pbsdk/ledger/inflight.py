@@ -4,7 +4,7 @@ Every function works inside the caller's transaction and writes three things tog
 queries in flight, the counters that the budget is checked against, and the events of the record.
 
 For each (scope, example, prompt) the counters keep how many sends are `held` (reserved), how many were
-`sent`, and how many of those `failed` (surely did not run). A pass is spent, or held, as long as
+`sent`, and how many of those `failed` (certainly did not run). A pass is spent, or held, as long as
 `held + sent - failed` is above 0. That is why a send moves one from `held` to `sent` and changes no
 total, an unknown outcome changes nothing at all, and a failure gives the pass back.
 """
@@ -48,7 +48,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A query, the key its answer lies under, what it is asked for, and an estimate of the tokens it reads."""
+    """A query, the key of its answer, what it is asked for, and an estimate of the tokens it reads."""
 
     key: str
     query: MaskedQuery
@@ -73,7 +73,7 @@ class Ask:
 
     @property
     def key_parts(self) -> str:
-        """What the key is made of, beside the model."""
+        """What the key consists of, apart from the model."""
         return join_parts(self.query.content, self.token_set)
 
     def event(self, session: str, state: str, **more: Any) -> Event:
@@ -89,7 +89,7 @@ class Claim(NamedTuple):
     theirs: list[Ask]
     """Sent by another, who is still alive."""
     known: list[Ask]
-    """Answered meanwhile."""
+    """Answered in the meantime."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +109,7 @@ def missing(con: sqlite3.Connection, asks: Sequence[Ask]) -> list[Ask]:
 
 
 def answered(con: sqlite3.Connection, key: str) -> bool:
-    """Say whether there is an answer under a key."""
+    """Return whether there is an answer under a key."""
     return con.execute("SELECT 1 FROM answers WHERE query = ?", (key,)).fetchone() is not None
 
 
@@ -130,9 +130,9 @@ def reserve(
     budget: QueryBudget,
     attempts: Mapping[str, int] | None = None,
 ) -> None:
-    """Check the budget, then reserve; if it refuses, nothing is written.
+    """Check the budget, then reserve; if the budget refuses, nothing is written.
 
-    `attempts` says how often each was sent before, where it was.
+    `attempts` says how often each was sent before, if it was.
     """
     if not asks:
         return
@@ -175,7 +175,7 @@ def reserve(
 
 
 def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
-    """Mark as sent what is only reserved, by whomever; reserve first what nobody has any more."""
+    """Mark as sent what is only reserved, by anyone; first reserve what nobody holds any more."""
     result, lost, tries = Claim([], [], []), [], []
     for ask in asks:
         row = _in_flight(con, ask.key)
@@ -206,7 +206,7 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
 
 
 def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result]) -> None:
-    """Record answers that came, and list their digests."""
+    """Record the answers that came, and list their digests."""
     events, settled = [], 0
     for result in results:
         tries, estimate = _take(con, owner, result.ask.key)
@@ -251,7 +251,7 @@ def fail(
 
 
 def owners(con: sqlite3.Connection) -> list[Owner]:
-    """Return everyone who has, or had, a query in flight and was not settled."""
+    """Return everyone who has, or had, a query in flight and has not been settled."""
     return [Owner(*row) for row in con.execute("SELECT session, stream FROM streams").fetchall()]
 
 
@@ -283,7 +283,7 @@ def _take(con: sqlite3.Connection, owner: Owner, key: str) -> tuple[int, int]:
     ).fetchone()
     if row is None:
         raise LedgerError(
-            "another process took this one for dead and its queries for lost. Is the run folder on a network file "
+            "another process assumed that this one had died and its queries were lost. Is the run folder on a network file "
             "system? Locks don't work there; use a local folder"
         )
     return int(row[0]), int(row[1])
@@ -302,5 +302,5 @@ def _give_back(con: sqlite3.Connection, what: tuple[str, str, str], tokens: int,
 
 
 def _storable(text: str) -> str:
-    """Return a text that SQLite can hold: lone surrogates are written out."""
+    """Return a text that SQLite can hold: lone surrogates are escaped."""
     return text.encode("utf-8", "backslashreplace").decode()

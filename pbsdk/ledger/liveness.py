@@ -1,4 +1,4 @@
-"""Who is alive: one locked file for each ledger that is open.
+"""Who is alive: one locked file per open ledger.
 
 A query that was sent by a process that has since died will never be answered; one that was sent by
 a live process will be. The operating system knows which: each session holds a lock on a file of
@@ -25,7 +25,7 @@ __all__ = ["Session", "folder_lock"]
 
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
-    """Hold a folder alone while it is made, checked or entered."""
+    """Lock a folder while it is created, checked or entered."""
     file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -35,9 +35,9 @@ def folder_lock(folder: Path) -> Iterator[None]:
 
 
 class Session:
-    """One opening of a run folder, alive until closed or until its process ends.
+    """One opening of a run folder, alive until it is closed or its process ends.
 
-    Make it under `folder_lock`: between making a file and locking it, a sweep would take it for dead.
+    Create it under `folder_lock`: between creating a file and locking it, a sweep would consider it dead.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -71,7 +71,7 @@ class Session:
 
     @staticmethod
     def alive(folder: Path, name: str) -> bool:
-        """Say whether a session's process still lives; a dead one's file is removed."""
+        """Return whether a session's process is still alive; a dead session's file is removed."""
         if not re.fullmatch("[0-9a-f]{12}", name):  # never a path of somebody's choosing
             return False
         path = _path(folder, name)

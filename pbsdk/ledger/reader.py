@@ -1,8 +1,8 @@
 """Reading a run folder without touching it.
 
 A `LedgerReader` opens the SQLite file read-only, so it works beside a run that is still going on,
-and needs no model. All it shows is of one moment, that at which it was opened. `sums.py` adds
-up what it reads, and `verifier.py` says whether the record holds.
+and needs no model. Everything it shows is as of the moment it was opened. `sums.py` adds
+up what it reads, and `verifier.py` checks whether the record is intact.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DATABASE = "cache.db"
 
 
 def ledger_error(error: Exception, folder: Path) -> LedgerError:  # noqa: PLR0911 - one line per kind of trouble
-    """Say in one message what is wrong with a folder, and the cure."""
+    """Return an error that says what is wrong with a folder, and the cure."""
     text = str(error).lower()
     if "not a database" in text or "malformed" in text:
         return LedgerCorrupted(f"{folder / DATABASE} is not a readable ledger ({error}); use another run folder")
@@ -38,7 +38,7 @@ def ledger_error(error: Exception, folder: Path) -> LedgerError:  # noqa: PLR091
             "what was stored is kept"
         )
     if isinstance(error, NotADirectoryError | FileExistsError):
-        return LedgerError(f"{folder} is not a folder; give a run folder that is one, or doesn't exist yet")
+        return LedgerError(f"{folder} is not a folder; give a folder, or a path that doesn't exist yet")
     if "readonly" in text or "read-only" in text or isinstance(error, PermissionError) or "unable to open" in text:
         return LedgerError(f"the run folder {folder} can't be written ({error}); choose one that can")
     if "locked" in text:
@@ -99,7 +99,7 @@ class LedgerReader:
         self.close()
 
     def select(self, statement: str, *values: int | str) -> Iterator[tuple[Any, ...]]:
-        """Yield the rows of a statement; whatever SQLite has against it is the ledger's error."""
+        """Yield the rows of a statement; SQLite's errors become ledger errors."""
         try:
             for row in self._con.execute(statement, values):  # noqa: UP028 - `yield from` would close the cursor, perhaps too late
                 yield row
@@ -118,7 +118,7 @@ class LedgerReader:
         return int(self._all(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - our own names
 
     def meta(self) -> dict[str, str]:
-        """Return what the folder says of itself: its format and its model."""
+        """Return what the folder says about itself: its format and its model."""
         return {str(name): str(value) for name, value in self._all("SELECT name, value FROM meta")}
 
     def model(self) -> ModelIdentity:
@@ -141,7 +141,7 @@ class LedgerReader:
         return QueryBudget.from_dict(json.loads(str(rows[0][0]))["budget"]) if rows else QueryBudget()
 
     def totals(self) -> Totals:
-        """Return what is spent or reserved over everything."""
+        """Return what is spent or reserved in all."""
         (row,) = self._all("SELECT passes, held + sent, failed, tokens FROM totals")
         return Totals(*map(int, row))
 
@@ -154,7 +154,7 @@ class LedgerReader:
         return {int(token): str(word) for token, word in self._all("SELECT token, word FROM words")}
 
     def export(self, path: str | os.PathLike[str]) -> None:
-        """Write a line about the ledger, then each record, as JSON lines."""
+        """Write JSON lines: one about the ledger, then one per record."""
         seq, chain = self.head()
         fields = [*FIELDS, "chain"]
         top = {

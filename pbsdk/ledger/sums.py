@@ -2,7 +2,7 @@
 
 Everything the report says comes from here. The records are first folded into *cells*, one for each
 (phase, example, prompt), in a temporary table; phases, prompts and distributions are sums
-over cells. Times are counted apart: a batch of queries shares one latency, and a phase was at work
+over cells. Times are counted separately: a batch of queries shares one latency, and a phase was at work
 while at least one of its batches was at the model, however many processes asked side by side.
 """
 
@@ -44,7 +44,7 @@ class Times:
     """Microseconds in which at least one batch was out."""
 
     def percentile(self, share: float) -> float | None:
-        """Return the latency, in microseconds, that a share of the answers didn't exceed."""
+        """Return the latency, in microseconds, that this share of the answers didn't exceed."""
         if not len(self.latencies):
             return None
         return float(self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))])
@@ -107,7 +107,7 @@ class Counter:
         return spreads
 
     def requests(self) -> int:
-        """Return how often the backend was called: all of a batch are sent at one moment."""
+        """Return how often the backend was called: the queries of a batch are all sent at the same moment."""
         ((count,),) = self._reader.select(
             "SELECT count(*) FROM (SELECT DISTINCT session, time FROM records WHERE state = 'sent')"
         )
@@ -120,7 +120,7 @@ class Counter:
         }
 
     def times(self) -> dict[str, Times]:
-        """Return each phase's latencies and its time at the model; under '' those of all phases together."""
+        """Return each phase's latencies and its time at the model, and under '' those of all phases together."""
         ends, spans, answers = _Columns(), _Columns(), _Columns()
         for phase, state, moment, latency in self._reader.select(
             "SELECT phase, state, time, latency FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown')"
@@ -143,7 +143,7 @@ class Counter:
         }
 
     def timeline(self, most: int) -> Buckets:
-        """Return answers, hits, failures and unknown outcomes over time, in at most so many stretches."""
+        """Return answers, hits, failures and unknown outcomes over time, in at most `most` stretches."""
         ((first, last),) = self._reader.select("SELECT coalesce(min(time), 0), coalesce(max(time), 0) FROM records")
         width = max(1, -(-(int(last) - int(first) + 1) // most))
         counts = [dict.fromkeys(_STATES, 0) for _ in range((int(last) - int(first)) // width + 1)]

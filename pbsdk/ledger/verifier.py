@@ -1,12 +1,12 @@
-"""Verifying a run folder: everything that it says of itself, derived again.
+"""Verifying a run folder: everything that it says about itself, derived again.
 
 `verify_run` walks the records once, in order. Each must have the next number, the hash that follows
 from the one before it, a state that its query can be in, and the key that its parts give; an
-answer must fit the digest that its record carries. Then the lists and counters that repeat
-the records are counted anew. The first record that doesn't fit is named.
+answer must match the digest that its record carries. Then the lists and counters that repeat
+the records are counted again. The first record that doesn't match is named.
 
-What this can't find is a folder rewritten as a whole, hashes and all. A certificate that was kept
-elsewhere does: see `certificate.py`.
+What this can't detect is a folder rewritten as a whole, hashes included. A certificate that was kept
+elsewhere can: see `pbsdk/audit/certificate.py`.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _AFTER = {
     "failed": {"sent"},
     "unknown": {"sent"},
 }
-"""Which state a query must be in for a record of another; a query that is not in flight has none."""
+"""Which states a query may be in before each record; a query that is not in flight has none."""
 
 
 @dataclass(frozen=True)
 class Verification:
-    """A ledger whose every record fits: how many there are, and the hash that stands for them."""
+    """A ledger whose records all match: how many there are, and the hash that covers them."""
 
     run: str
     records: int
@@ -55,10 +55,10 @@ class Verification:
     head: str
 
     def __str__(self) -> str:
-        return f"{self.run}: all {self.records:,} records and {self.answers:,} answers fit; head {self.head}"
+        return f"{self.run}: all {self.records:,} records and {self.answers:,} answers match; head {self.head}"
 
     def to_dict(self) -> dict[str, object]:
-        """Return the findings as plain values."""
+        """Return the result as plain values."""
         return asdict(self)
 
 
@@ -66,7 +66,7 @@ def verify_run(run: str | os.PathLike[str]) -> Verification:
     """Derive everything in a run folder again from its records.
 
     Raises:
-        LedgerCorrupted: naming the first record that doesn't fit.
+        LedgerCorrupted: naming the first record that doesn't match.
     """
     with LedgerReader(run) as reader:
         return _Verifier(reader).run()
@@ -95,7 +95,7 @@ class _Verifier:
         return LedgerCorrupted(f"{self._reader.folder}: {what}")
 
     def _records(self) -> None:
-        """Check numbers, hashes, the order of states, keys; each answer where its record stands."""
+        """Check numbers, hashes, the order of states and keys, and each answer with its record."""
         chain, last = GENESIS, 0
         rows = self._reader.select(
             "SELECT r.*, c.raw, c.mode, c.filename, c.value FROM records r"
@@ -109,7 +109,7 @@ class _Verifier:
                 raise self._broken(f"record {last + 1} is missing: record {seq} follows {last}")
             chain = link(chain, record[: len(FIELDS)])
             if chain != record.chain:
-                raise self._broken(f"record {seq} was changed, or one before it: it doesn't fit its hash")
+                raise self._broken(f"record {seq} was changed, or one before it: it doesn't match its hash")
             self._state(record)
             if record.state == "done":
                 self._answer(record, row[size:])
@@ -118,11 +118,11 @@ class _Verifier:
             raise self._broken(f"record {last + 1} is missing: the record was cut off after {last}")
 
     def _state(self, record: Record) -> None:
-        """Check that a query can come into this state, and that its key is what its parts give."""
+        """Check that a query can enter this state, and that its key follows from its parts."""
         seq, query, state, note = record.seq, record.query, record.state, record.note
         if state == "opened":
             if json.loads(note)["model"] != self._reader.meta()["model"]:
-                raise self._broken(f"record {seq}: the folder names another model than the one that was asked")
+                raise self._broken(f"record {seq}: the folder names a different model than the one that was asked")
             return
         if state == "hit":
             return
@@ -137,44 +137,44 @@ class _Verifier:
                 raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
 
     def _answer(self, record: Record, stored: tuple[Any, ...]) -> None:
-        """Check the answer's bytes, and that its token set is there."""
+        """Check the answer's bytes, and that its token set exists."""
         seq = record.seq
         raw, mode, filename, value = stored
         if (raw, mode, filename) != (1, 1, None) or type(value) is not bytes:
             raise self._broken(f"record {seq}: its answer is missing or was not written by pbsdk")
         if answer_digest(value) != record.answer:
-            raise self._broken(f"record {seq}: its answer was changed: it doesn't fit its digest")
+            raise self._broken(f"record {seq}: its answer was changed: it doesn't match its digest")
         name = set_named_in(value)
         if name is not None and name not in self._sets:
             raise self._broken(f"record {seq}: the token set {name} of its answer is missing")
 
     def _answers(self) -> None:
-        """Check that answers, their index and the records name each other, and hits what was stored."""
+        """Check that answers, their index and the records agree, and that hits refer to stored answers."""
         done = "SELECT query, answer, seq FROM records WHERE state = 'done'"
         listed = "SELECT query, digest, seq FROM answers"
         for one, two in ((done, listed), (listed, done)):
             for row in self._reader.select(f"{one} EXCEPT {two} ORDER BY 3 LIMIT 1"):
-                raise self._broken(f"record {row[2]}: the list of answers doesn't fit it")
+                raise self._broken(f"record {row[2]}: the list of answers doesn't match it")
         for row in self._reader.select(
             "SELECT r.seq FROM records r LEFT JOIN answers a ON a.query = r.query"
             " WHERE r.state = 'hit' AND (a.digest IS NULL OR a.digest <> r.answer OR a.seq > r.seq) ORDER BY r.seq LIMIT 1"
         ):
-            raise self._broken(f"record {row[0]}: a hit on an answer that isn't there")
+            raise self._broken(f"record {row[0]}: a hit on an answer that doesn't exist")
         for key, raw, value in self._reader.select(
             "SELECT c.key, c.raw, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
         ):
             name = key.removeprefix(SET_PREFIX) if type(key) is str else ""
             if raw != 1 or type(value) is not bytes or not len(value) or len(value) % TOKEN_BYTES:
-                raise self._broken("it holds an answer that no record knows")
+                raise self._broken("it holds an answer that no record mentions")
             if set_digest(unpack_tokens(value)) != name:
-                raise self._broken(f"the token set {name} was changed, or no record knows it")
+                raise self._broken(f"the token set {name} was changed, or no record mentions it")
 
     def _names(self) -> None:
-        """Check that every prompt has its text, and the text its digest."""
+        """Check that every prompt has its text, and that the text matches its digest."""
         names = self._reader.names()
         for name, text in names.items():
-            if digest(text) != name and "\\ud" not in text:  # a lone surrogate is written out, and so has no digest
-                raise self._broken(f"the text of prompt {name} was changed: it doesn't fit its digest")
+            if digest(text) != name and "\\ud" not in text:  # lone surrogates are escaped, so the digest differs
+                raise self._broken(f"the text of prompt {name} was changed: it doesn't match its digest")
         for seq, prompt in self._reader.select(
             "SELECT min(seq), prompt FROM records WHERE state = 'reserved' GROUP BY prompt ORDER BY 1"
         ):
@@ -182,7 +182,7 @@ class _Verifier:
                 raise self._broken(f"record {seq}: the text of its prompt is missing")
 
     def _counters(self) -> None:
-        """Count by the records what the budget counts by its counters."""
+        """Count from the records what the budget's counters hold."""
         counted = (
             f"SELECT {SCOPE_OF_PHASE} scope, example, prompt,"  # noqa: S608 - constants only
             " sum(state = 'reserved') - sum(state IN ('sent', 'released')) held, sum(state = 'sent') sent,"
@@ -192,7 +192,7 @@ class _Verifier:
         kept = "SELECT scope, example, prompt, held, sent, failed FROM passes"
         for one, two in ((counted, kept), (kept, counted)):
             for row in self._reader.select(f"SELECT * FROM ({one}) EXCEPT SELECT * FROM ({two}) LIMIT 1"):  # noqa: S608 - constants only
-                raise self._broken(f"the counters of example {row[1]} under prompt {row[2]} don't fit the records")
+                raise self._broken(f"the counters of example {row[1]} under prompt {row[2]} don't match the records")
         (here,) = self._reader.select(
             "SELECT coalesce(sum(held + sent - failed > 0), 0), coalesce(sum(held), 0), coalesce(sum(sent), 0),"
             " coalesce(sum(failed), 0) FROM passes"
@@ -203,9 +203,9 @@ class _Verifier:
         )
         kept_totals = list(self._reader.select("SELECT passes, held, sent, failed, tokens FROM totals"))
         if kept_totals != [(*here, tokens)]:
-            raise self._broken("the totals don't fit the records")
+            raise self._broken("the totals don't match the records")
         listed = dict(self._reader.select("SELECT query, state FROM inflight"))
         if listed != self._in_flight:
             odd = min(key for key in listed | self._in_flight if listed.get(key) != self._in_flight.get(key))
             rows = self._reader.select("SELECT coalesce(max(seq), 0) FROM records WHERE query = ?", odd)
-            raise self._broken(f"record {next(rows)[0]}: the list of queries in flight doesn't fit it")
+            raise self._broken(f"record {next(rows)[0]}: the list of queries in flight doesn't match it")

@@ -1,4 +1,4 @@
-"""The ledger: a run folder that holds every answer and the record of how it was got.
+"""The ledger: a run folder that holds every answer and the record of how it was obtained.
 
 What belongs together is written in one transaction (see `folder.py`), so a crash can't separate a
 record from its answer, and a budget is checked in the transaction that spends it.
@@ -6,7 +6,7 @@ record from its answer, and a budget is checked in the transaction that spends i
 A *stream* is one call that wants many queries answered. It reserves them all, then claims, asks and
 finishes a batch at a time. A claim takes over what another stream has only reserved, and leaves
 alone what another has sent; so two callers with the same question never both pay, and never
-wait for one that isn't at work. A stream that ends, however it ends, leaves nothing reserved.
+wait for one that isn't working on it. A stream that ends, however it ends, leaves nothing reserved.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ __all__ = ["QueryLedger", "verify_run"]
 
 
 class _RehearsalOver(Exception):
-    """Undoes a rehearsal."""
+    """Raised to undo a rehearsal."""
 
 
 class QueryLedger:
@@ -108,7 +108,7 @@ class QueryLedger:
             return {key for key in keys if accounts.answered(con, key)}
 
     def supersets(self, tokens: Tokens) -> list[str]:
-        """Return the names of the stored token sets that hold all of `tokens`."""
+        """Return the names of the stored token sets that contain all of `tokens`."""
         with self._run.reading() as con:
             names = [name for (name,) in con.execute("SELECT digest FROM sets ORDER BY digest")]
             return [name for name in names if np.isin(tokens, self._token_set(name), assume_unique=True).all()]
@@ -132,7 +132,7 @@ class QueryLedger:
             raise LedgerCorrupted(f"{self.folder}: the answer to {key} is missing")
         name, seq = row
         if answer_digest(data) != name:
-            raise LedgerCorrupted(f"{self.folder}: the answer of record {seq} was changed: it doesn't fit its digest")
+            raise LedgerCorrupted(f"{self.folder}: the answer of record {seq} was changed: it doesn't match its digest")
         try:
             return decode(data, self._token_set), name
         except LedgerCorrupted as error:
@@ -154,14 +154,14 @@ class QueryLedger:
     # Asking
 
     def open_stream(self) -> int:
-        """Begin a stream; give it back to `close_stream`, whatever happens."""
+        """Begin a stream; pass it to `close_stream` in the end, whatever happens."""
         number = next(self._numbers)
         self.session  # noqa: B018 - a forked child enters first
         self._streams.add(number)
         return number
 
     def close_stream(self, stream: int) -> None:
-        """End a stream: what it reserved is released, what it sent and never finished is unknown."""
+        """End a stream: what it reserved is released, and what it sent but never finished is unknown."""
         self._streams.discard(stream)
         if self._entered:
             with self._run.transaction() as con:
@@ -175,7 +175,7 @@ class QueryLedger:
             accounts.reserve(con, owner, accounts.missing(con, asks), self.budget)
 
     def claim(self, stream: int, asks: Sequence[Ask]) -> Claim:
-        """Mark as sent what this stream may send now; reserve again what was given up meanwhile."""
+        """Mark as sent what this stream may send now; reserve again what was given up in the meantime."""
         owner = Owner(self.session, stream)
         with self._run.transaction() as con:
             self._settle_dead(con, owner.session)
@@ -184,7 +184,7 @@ class QueryLedger:
     def finish(
         self, stream: int, results: Sequence[Result], tokens: Tokens | None, words: Mapping[int, str] | None = None
     ) -> list[MaskDistribution]:
-        """Store answers, their records, and `words` of an open vocabulary in one step; return them as stored."""
+        """Store answers, their records, and `words` of an open vocabulary in one transaction; return them as stored."""
         owner, name = Owner(self.session, stream), set_digest(tokens)
         with self._run.transaction() as con:
             if tokens is not None and name not in self._sets:
@@ -199,10 +199,10 @@ class QueryLedger:
         return [decode(result.data, self._token_set) for result in results]
 
     def fail(self, stream: int, failed: Sequence[tuple[Ask, bool]], *, note: str, latency: int, again: bool) -> None:
-        """Record sends that brought no answer and whether each may have run; reserve them `again` for another attempt.
+        """Record sends that brought no answer and whether each may have run; with `again`, reserve another attempt.
 
-        What surely did not run gives its pass back. If the budget refuses another attempt, the
-        failures are recorded and `BudgetExceeded` raised.
+        What certainly did not run gives its pass back. If the budget refuses another attempt, the
+        failures are recorded and `BudgetExceeded` is raised.
         """
         owner, refusal = Owner(self.session, stream), None
         with self._run.transaction() as con:
@@ -226,7 +226,7 @@ class QueryLedger:
 
     @contextmanager
     def rehearsal(self) -> Iterator[sqlite3.Connection]:
-        """A transaction in which anything may be tried, and of which nothing is kept."""
+        """A transaction in which anything may be tried and nothing is kept."""
         with suppress(_RehearsalOver), self._run.transaction() as con:
             yield con
             raise _RehearsalOver
@@ -236,7 +236,7 @@ class QueryLedger:
         return LedgerReader(self.folder)
 
     def verify(self) -> Verification:
-        """Derive chain, digests and counters again; raise `LedgerCorrupted` at the first that doesn't fit."""
+        """Derive chain, digests and counters again; raise `LedgerCorrupted` at the first that doesn't match."""
         return verify_run(self.folder)
 
     def export(self, path: str | os.PathLike[str]) -> None:

@@ -1,1 +1,1 @@
-"""The backend around a backend, and its rehearsal."""
+"""The backend that wraps a backend, and the rehearsal of what it would do."""

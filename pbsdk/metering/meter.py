@@ -1,13 +1,13 @@
-"""The meter: a backend around a backend, which recalls, charges, asks and remembers.
+"""The meter: a backend that wraps a backend, and recalls, charges, asks and remembers.
 
 `stream` takes any number of queries. What the ledger knows is recalled. The rest is charged to the
 budget in one transaction before anything is sent, or refused as a whole. Then it is asked, a
 batch at a time in the order given, and each batch is on disk before its answers are used. The
-caller always gets what was stored, never what came over the wire, so a replay is the same bit for
+caller always gets what was stored, never what came over the wire, so a replay is identical bit for
 bit.
 
-What is retryable is asked again, after a wait that the backend names or that grows with each attempt.
-A send that surely did not run gives its pass back; one that may have run stays spent.
+After a retryable error the query is asked again, after a wait that the backend names or that grows with each
+attempt. A send that certainly did not run gives its pass back; one that may have run stays spent.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class MeteredBackend(MaskedLMBackend):
 
     Args:
         backend: the model to ask.
-        run: the folder of the ledger; made if it isn't there.
+        run: the folder of the ledger; created if it doesn't exist.
         budget: passes per example, a `QueryBudget`, or None for no limit.
-        retries: how often a batch that failed is asked again, if the error is retryable.
+        retries: how often a failed batch is asked again, if the error is retryable.
         deadline: seconds that the attempts at one batch may take, waits included.
         sleep: how to wait between attempts.
-        canaries: ask a few fixed texts before anything else is sent, and refuse to go on if the model
-            answers otherwise than when the folder was begun; "warn" goes on. Off unless told: nothing is
-            sent that nobody asked for, and a local model's weights are in its identity anyway.
+        canaries: ask a few fixed texts before anything else is sent, and refuse to continue if the model's
+            answers have changed since the run began; "warn" continues. Off by default: nothing is sent
+            that nobody asked for, and a local model's weights are part of its identity anyway.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -64,11 +64,11 @@ class MeteredBackend(MaskedLMBackend):
         canaries: bool | Literal["warn"] = False,
     ) -> None:
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
-            raise InputError(f"retries is a whole number from 0 on; not {retries!r}")
+            raise InputError(f"retries must be a whole number of at least 0; not {retries!r}")
         if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not deadline > 0:
-            raise InputError(f"deadline is a number of seconds above 0; not {deadline!r}")
+            raise InputError(f"deadline must be a number of seconds above 0; not {deadline!r}")
         if canaries not in (True, False, "warn"):
-            raise InputError(f'canaries is True, False or "warn"; not {canaries!r}')
+            raise InputError(f'canaries must be True, False or "warn"; not {canaries!r}')
         self.budget = QueryBudget.of(budget)
         self.canaries = canaries
         self._last_check: CanaryCheck | None = None
@@ -109,11 +109,11 @@ class MeteredBackend(MaskedLMBackend):
         return self.backend.count_tokens(query)
 
     def audit(self) -> AuditReport:
-        """Return what was asked so far, against the budget."""
+        """Return what was asked so far, compared with the budget."""
         return AuditReport.read(self.ledger.folder, budget=self.budget)
 
     def check_canaries(self) -> CanaryCheck:
-        """Ask a few fixed texts, and say whether the model answers as when the folder was begun."""
+        """Ask a few fixed texts, and report whether the model still answers as it did when the run began."""
         asks = self.canary_asks()
         with self._numbered() as number:
             self.ledger.reserve(number, asks)
@@ -134,7 +134,7 @@ class MeteredBackend(MaskedLMBackend):
         return bool(self.canaries) and self._last_check is None
 
     def _refuse_another_model(self) -> None:
-        """Check the canaries, once; stop, or warn, if the model is not the one the folder was begun with."""
+        """Check the canaries once; stop, or warn, if the model is not the one that the run began with."""
         check = self.check_canaries() if self._last_check is None else self._last_check
         if check.changed and self.canaries == "warn":
             warnings.warn(f"{self.ledger.folder}: {check.describe()}", stacklevel=3)
@@ -172,8 +172,8 @@ class MeteredBackend(MaskedLMBackend):
                     given += 1
             except BackendError as error:
                 error.add_note(
-                    f"{given} answers were given; of {len(stream.unknown)} to ask for, {stream.missing} are missing, "
-                    "the rest is kept"
+                    f"{given} answers were returned; of {len(stream.unknown)} to ask for, {stream.missing} are missing, "
+                    "and the rest is kept"
                 )
                 raise
 
@@ -191,7 +191,7 @@ class MeteredBackend(MaskedLMBackend):
         ids = np.asarray(tokens)
         size = len(self.vocabulary)
         if ids.ndim != 1 or not ids.size or ids.dtype.kind not in "iu" or (np.diff(ids.astype(np.int64)) <= 0).any():
-            raise InputError("tokens must be a list of token ids in ascending order, none twice, not empty")
+            raise InputError("tokens must be a non-empty list of distinct token ids in ascending order")
         if ids[0] < 0 or (ids[-1] >= size and not isinstance(self.vocabulary, OpenVocabulary)):
             raise InputError(f"token {int(ids[0] if ids[0] < 0 else ids[-1])} is not in the vocabulary of {size}")
         return ids.astype(np.int64)
@@ -199,9 +199,9 @@ class MeteredBackend(MaskedLMBackend):
     def resolve(
         self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None, promised: AbstractSet[str] = frozenset()
     ) -> tuple[list[Ask], set[str]]:
-        """Give each query the key of an answer that serves it, and say which keys are known; nothing is sent.
+        """Give each query the key of an answer that serves it, and return which keys are known; nothing is sent.
 
-        An answer to all tokens serves any; so does one to a set that holds those asked for. Keys in
+        An answer for all tokens serves any query; so does one for a set that contains those asked for. Keys in
         `promised` count as known.
         """
         model, own = self.identity.digest, set_digest(tokens)

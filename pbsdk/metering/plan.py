@@ -5,9 +5,9 @@ queries it would ask, the meter says which of them the ledger knows, and the led
 against the budget in a transaction that is then undone. That is why a plan and the run agree to the pass.
 
 Passes, attempts, requests and bytes are exact for a backend that answers as it promises. Tokens are what
-the backend counts, exactly or by a guess. Time needs a measured rate: that of the same run folder, or of
+the backend counts, exactly or by an estimate. Time needs a measured rate: that of the same run folder, or of
 another that is named. Before `fit` nobody knows which prompts the ensemble will use: a prediction is
-then planned with all of them, and said to be at most that.
+then planned with all of them, and marked as an upper bound.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NOBODY = Owner("rehearsal", 0)
 
 @dataclass(frozen=True)
 class Step:
-    """One call of the meter: queries, the tokens they are asked for, and whether that is certain."""
+    """One call to the meter: queries, the tokens they are asked for, and whether that is certain."""
 
     name: str
     queries: Sequence[MaskedQuery]
@@ -57,7 +57,7 @@ class StepPlan(BaseModel):
 
     name: str
     exact: bool
-    """False: it will be at most this."""
+    """False if these are upper bounds."""
     queries: int
     recalled: int
     """Queries whose answer the ledger already holds."""
@@ -65,21 +65,21 @@ class StepPlan(BaseModel):
     """Queries that repeat another of the plan, or that another process is asking."""
     passes: int
     attempts: int
-    """Queries sent; with most providers a request each."""
+    """Queries sent; with most providers, one request each."""
     requests: int
-    """Calls of the backend, each with a batch of queries."""
+    """Calls to the backend, each with a batch of queries."""
     tokens: int
     bytes_sent: int
     """The texts as rendered, without what a protocol wraps around them."""
     bytes_stored: int
     """What the answers will take in the run folder."""
     seconds: float | None
-    """None: no rate is known yet."""
+    """None if no rate is known yet."""
     money: float | None
-    """None: no price is known."""
+    """None if no price is known."""
     allowed: bool
     reason: str
-    """What the budget has against it."""
+    """Why the budget doesn't allow it."""
     _refusal: BudgetExceeded | None = PrivateAttr(default=None)
 
     @property
@@ -89,7 +89,7 @@ class StepPlan(BaseModel):
 
 
 class Plan(BaseModel):
-    """What some steps will take, one after the other, and whether the budget allows them."""
+    """What several steps will take, one after the other, and whether the budget allows them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -101,14 +101,14 @@ class Plan(BaseModel):
     verdict: str
 
     def total(self, name: str) -> float:
-        """Return the sum of a field over all steps, such as `passes`; what is None counts as 0."""
+        """Return the sum of a field such as `passes` over all steps; None counts as 0."""
         return sum(getattr(step, name) or 0 for step in self.steps)
 
     def check(self) -> None:
         """Raise the `BudgetExceeded` of the first step that the budget doesn't allow, if there is one."""
         for step in self.steps:
             if step.refusal is not None:
-                raise step.refusal.during(f"the budget doesn't allow to {step.name}")
+                raise step.refusal.during(f"the budget doesn't allow the step {step.name!r}")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -142,7 +142,9 @@ class Plan(BaseModel):
         )
         lines = [f"{self.model} in {self.run}", f"budget: {self.budget}", "", *aligned(table), ""]
         if self._sum("seconds") is None:
-            lines.append("No rate is known yet, and so no time: name a run folder of the same model that was measured.")
+            lines.append(
+                "No rate is known yet, so there is no estimate of time: name a run folder of the same model to take the rate from."
+            )
         return "\n".join([*lines, self.verdict])
 
     def _sum(self, name: str) -> float | None:
@@ -175,7 +177,7 @@ def plan_classifier(
 
 
 def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | os.PathLike[str] | None = None) -> Plan:
-    """Plan calls of a metered backend, one after the other; nothing is sent and nothing is kept."""
+    """Plan calls to a metered backend, one after the other; nothing is sent and nothing is kept."""
     if not isinstance(backend, MeteredBackend):
         raise InputError("only a metered backend knows its budget and its ledger; use pbsdk.connect()")
     rate = _rate(backend.ledger.folder) or (_rate(like) if like is not None else None)
@@ -186,7 +188,7 @@ def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | o
         for step in steps:
             asks, known = backend.resolve(step.queries, step.tokens, promised)
             recalled = sum(ask.key in known and ask.key not in promised for ask in asks)
-            # Of those that share a key, the first is charged.
+            # Of the queries that share a key, only the first is charged.
             unknown = {ask.key: ask for ask in reversed(asks) if ask.key not in known}
             new = inflight.missing(con, list(unknown.values()))
             if new and due:
@@ -198,7 +200,7 @@ def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | o
             promised.update(ask.key for ask in new)
     refused = [step for step in planned if not step.allowed]
     verdict = (
-        "; ".join(f"the budget doesn't allow to {step.name}: {step.reason}" for step in refused)
+        "; ".join(f"the budget doesn't allow the step {step.name!r}: {step.reason}" for step in refused)
         or f"the budget allows it: {number(sum(step.passes for step in planned))} passes"
     )
     return Plan(
@@ -250,7 +252,7 @@ def _without_limits(budget: QueryBudget) -> QueryBudget:
 
 
 def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) -> int:
-    """Return what an answer takes; what a top-k backend shows of chosen tokens is at most this."""
+    """Return the bytes an answer takes; for a top-k backend asked for chosen tokens, an upper bound."""
     if abilities.whole:
         return encoded_size(vocabulary if tokens is None else len(tokens))
     shown = abilities.top or 0
@@ -260,7 +262,7 @@ def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) 
 
 
 def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -> int:
-    """Return what the token set takes, which is stored once."""
+    """Return the bytes that the token set takes; it is stored once."""
     if tokens is None or not new:
         return 0
     stored = con.execute("SELECT 1 FROM sets WHERE digest = ?", (set_digest(tokens),)).fetchone()

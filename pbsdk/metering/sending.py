@@ -2,8 +2,8 @@
 
 A `Stream` is what one call wants answered and how far it has come. The `Sender` moves it on: it recalls what
 is known, claims a batch of the rest, asks the model, checks what came, has it stored, and records what
-failed. An error that is retryable is waited out, for as long as the backend says or longer with each
-attempt, until the attempts or the deadline are used up.
+failed. After a retryable error it waits, for as long as the backend says or longer with each attempt,
+until the attempts or the deadline are used up.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from pbsdk.ledger.writer import QueryLedger
 __all__ = ["Sender", "Stream"]
 
 _RECALL = 32
-"""How many recalled answers are read at once; a few megabytes."""
+"""How many recalled answers are read at once: a few megabytes."""
 _POLL = 0.02
-"""Seconds between looks at a query that another process is asking."""
+"""Seconds between checks on a query that another process is asking."""
 
 _grow = wait_exponential(multiplier=0.5, max=30) + wait_random(0, 0.5)
 
@@ -48,9 +48,9 @@ class Stream:
     tokens: Tokens | None = None
     """What is asked for; None for all tokens."""
     unknown: list[Ask] = field(init=False)
-    """What had to be asked for when the stream began, each key once."""
+    """What had to be asked when the stream began, each key once."""
     fresh: dict[str, MaskDistribution] = field(init=False, default_factory=dict)
-    """Answers that came and were not given out yet, by key."""
+    """Answers that came and have not been returned yet, by key."""
 
     def __post_init__(self) -> None:
         first: dict[str, Ask] = {}
@@ -65,14 +65,14 @@ class Stream:
         return sum(ask.key not in self.known for ask in self.unknown)
 
     def recallable(self, start: int) -> list[Ask]:
-        """Return the next few queries whose answers are in the ledger only."""
+        """Return the next few queries whose answers are only in the ledger."""
         here = self.asks[start : start + _RECALL]
         return list(takewhile(lambda ask: ask.key in self.known and ask.key not in self.fresh, here))
 
 
 @dataclass
 class _Outcome:
-    """What one call of the backend brought: answers by place, and why it isn't all of them."""
+    """What one call to the backend brought: answers by position, and why some are missing."""
 
     answers: Mapping[int, Answer] = field(default_factory=dict)
     error: BackendError | None = None
@@ -110,7 +110,7 @@ class Sender:
                 self._words_kept.add(token)
 
     def answers(self, stream: Stream) -> Iterator[MaskDistribution]:
-        """Yield answers in order: recalled ones in small lots, the others a batch at a time."""
+        """Yield answers in order: recalled ones a few at a time, the others a batch at a time."""
         queue = deque(stream.unknown)
         at = 0
         while at < len(stream.asks):
@@ -129,7 +129,7 @@ class Sender:
                 self._ask(stream, list(islice(open_asks, self.backend.abilities.batch_size)))
 
     def _ask(self, stream: Stream, batch: list[Ask]) -> None:
-        """Get answers to a batch, to its first query at least: others may be asking the rest."""
+        """Get answers to a batch, or at least to its first query: other processes may be asking the rest."""
         limit = time.monotonic() + self.deadline
         wanted = batch
         while True:
@@ -138,13 +138,13 @@ class Sender:
                 return
             if time.monotonic() > limit:
                 raise BackendUnavailable(
-                    f"another process has been asking the same query for {self.deadline:g} s; end it, or try later"
+                    f"another process has been asking the same query for {self.deadline:g} s; stop that process, or try again later"
                 )
             time.sleep(_POLL)
             wanted = batch[:1]
 
     def _send(self, stream: Stream, batch: list[Ask]) -> None:
-        """Send what nobody else is asking, again while that may help, until the deadline."""
+        """Send what nobody else is asking, retrying while that may help, until the deadline."""
         left = batch
 
         def attempt() -> None:
@@ -181,9 +181,9 @@ class Sender:
         except PbsdkError as raised:  # an input that can't work: refused before it was sent
             self._fail(stream, [(ask, False) for ask in asks], raised, _since(began), again=False)
             raise
-        except KeyboardInterrupt as raised:  # a remote adapter hands over what had come; the rest is unknown
+        except KeyboardInterrupt as raised:  # a remote adapter hands over the answers so far; the rest is unknown
             outcome.interrupt, outcome.answers = raised, getattr(raised, "answered", {})
-        except Exception as raised:  # noqa: BLE001 - an adapter that leaks is still answered for
+        except Exception as raised:  # noqa: BLE001 - even an adapter's foreign error must be recorded
             said = f"the backend of {self.backend.identity.name} raised {type(raised).__name__}: see above"
             outcome.error = BackendError(said, may_have_run=True)
             outcome.error.__cause__ = raised
@@ -191,7 +191,7 @@ class Sender:
             if len(filled) == len(asks):
                 outcome.answers = dict(enumerate(filled))
             else:
-                outcome.error = BadAnswer(f"{len(asks)} queries were asked and {len(filled)} answers came")
+                outcome.error = BadAnswer(f"{len(asks)} queries were asked, but {len(filled)} answers came")
         outcome.latency = _since(began)
         self._check(stream, asks, outcome)
         return outcome
@@ -211,7 +211,7 @@ class Sender:
                 outcome.results.append(Result(asks[place], data, kept, outcome.latency, mass))
 
     def _store(self, stream: Stream, outcome: _Outcome) -> None:
-        """Have the ledger keep what came; from then on it can be given out."""
+        """Have the ledger store what came; from then on it can be returned."""
         if outcome.results:
             words = self._new_words(outcome.results)
             stored = self._ledger.finish(stream.number, outcome.results, stream.tokens, words)
@@ -238,7 +238,7 @@ class Sender:
             raise refusal from error
 
     def _new_words(self, results: Sequence[Result]) -> dict[int, str]:
-        """Return what tokens say that an open vocabulary has just learned, for the ledger to keep."""
+        """Return the words of tokens that an open vocabulary has just learned, for the ledger to keep."""
         if not isinstance(self._vocabulary, OpenVocabulary):
             return {}
         shown = {
@@ -262,7 +262,7 @@ def _checked(answer: Answer, tokens: Tokens | None, vocabulary: Vocabulary) -> t
         or (np.diff(shown) <= 0).any()
         or (shown.size and not 0 <= shown[0] <= shown[-1] < end)
     ):
-        raise BadAnswer("an answer's tokens don't ascend, don't fit its codes, or are not in the vocabulary")
+        raise BadAnswer("an answer's tokens don't ascend, don't match its codes, or are not in the vocabulary")
     if not answer.covers(tokens):
         raise BadAnswer("an answer doesn't show the tokens that were asked for")
     mass = 1_000_000 if shown is None else 0 if answer.rest is None else round(answer.mass * 1_000_000)

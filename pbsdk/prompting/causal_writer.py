@@ -1,13 +1,13 @@
-"""Continuation: a causal model writes prompts by going on from the text.
+"""Continuation: a causal model writes prompts by continuing the text.
 
-A causal model can't fill a gap, but it can be asked how it would go on. A prompt A is likely if,
-after every training text, the model goes on with A and then with the word for the text's class:
+A causal model can't fill a gap, but it can be asked how it would continue. A prompt A is likely if,
+after every training text, the model continues with A and then with the word for the text's class:
 the sum over the examples of log p(A | text) + log p(label word | text, A). The search of
 `pbsdk.prompting.generation` finds such prompts token by token.
 
 All of this needs no more than the interface: each step asks a backend what comes last in
-"<input> A <mask>". So any causal backend that shows its whole vocabulary can write prompts, near or
-far, and its passes are ordinary queries in the phase `generate`, which a meter counts and records.
+"<input> A <mask>". So any causal backend that shows its whole vocabulary can write prompts, local or
+remote, and its passes are ordinary queries in the phase `generate`, which a meter counts and records.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ _UNFIT = re.compile(r"[<>\[\]|\ufffd\d]|[^\S ]|^ *$")
 
 
 class CausalWriter:
-    """Writes prompts whose mask comes last, by any causal backend that shows its whole vocabulary.
+    """Writes prompts whose mask comes last, with any causal backend that shows its whole vocabulary.
 
     Args:
         backend: the model, metered or not; see `pbsdk.connect`.
-        beam: how many prefixes a search keeps unless told otherwise.
-        max_tokens: how many tokens a prompt has at most unless told otherwise.
+        beam: how many prefixes a search keeps by default.
+        max_tokens: the maximum number of tokens in a prompt, by default.
     """
 
     method = "causal"
@@ -49,7 +49,7 @@ class CausalWriter:
     def __init__(self, backend: MaskedLMBackend, *, beam: int = 20, max_tokens: int = 8) -> None:
         if backend.abilities.mask != "last":
             raise InputError(
-                f"{backend.identity.name} isn't causal, so it can't go on from a text; write prompts with a causal model, "
+                f"{backend.identity.name} isn't causal, so it can't continue a text; write prompts with a causal model, "
                 "or with a T5"
             )
         if not backend.abilities.whole:
@@ -91,7 +91,7 @@ class CausalWriter:
         return following, ending
 
     def prompt(self, prefix: Prefix) -> str:
-        """Return a prefix as a prompt in pbsdk's notation: of a pair, both texts come first."""
+        """Return a prefix as a prompt in pbsdk's notation; both texts of a pair come first."""
         pair = bool(self._examples) and self._examples[0].pair is not None
         return f"{INPUT}\n{INPUT2}{self._said(prefix)} {MASK}" if pair else f"{INPUT}{self._said(prefix)} {MASK}"
 
@@ -114,7 +114,7 @@ class CausalWriter:
         return not said.strip() or said != said.rstrip()
 
     def _spelled(self, word: str) -> tuple[int, ...]:
-        """Return the tokens that spell a word: always the longest that fits."""
+        """Return the tokens that spell a word, always taking the longest that fits."""
         ids = {said: token for token, said in reversed(list(enumerate(self._words))) if said}
         pieces: list[int] = []
         rest = word

@@ -1,4 +1,4 @@
-"""Generation: prompts for texts and labels that come without any.
+"""Generation: prompts for texts and labels that come without prompts.
 
 A prompt is good if a language model, seeing a text and the word for its class, would have written
 the prompt between the two. LM-BFF's way makes that a search: put the class's label word beside
@@ -8,7 +8,7 @@ log-likelihood summed over the training set. No gradient is taken.
 
 The search is here and knows no model. A `PromptWriter` knows the model and nothing of the search:
 it says how likely every next token is after each prefix, and how likely it is to stop there. The
-adapter `t5` fills the gaps on both sides of the label word; `pbsdk.prompting.causal_writer` goes on from the text
+adapter `t5` fills the gaps on both sides of the label word; `pbsdk.prompting.causal_writer` continues the text
 towards it, with any causal model.
 
 >>> beam_search(lambda prefixes: (np.log([[0.7, 0.3]] * len(prefixes)), np.log([0.5] * len(prefixes))),
@@ -57,11 +57,11 @@ class PromptWriter(Protocol):
     mask_last: bool
     """Whether its prompts end at the mask."""
     beam: int
-    """How many prefixes the search keeps unless told otherwise."""
+    """How many prefixes the search keeps by default."""
     max_tokens: int
-    """How many tokens a prompt has at most unless told otherwise."""
+    """The maximum number of tokens in a prompt, by default."""
     forwards: int
-    """Forward passes so far: one is one text with one prefix."""
+    """Forward passes so far; one pass is one text with one prefix."""
 
     def open(self, examples: Sequence[tuple[str, ...]], words: Sequence[str]) -> None:
         """Take the training texts, or pairs of texts, and the label word of each."""
@@ -119,7 +119,7 @@ def _best(growing: Sequence[tuple[Prefix, float]], totals: Floats, beam: int) ->
 def distinct(prompts: Iterable[str], *, overlap: float = 0.8) -> list[str]:
     r"""Return the prompts without those that nearly repeat an earlier one.
 
-    Case, spaces and the shape of quotes never tell prompts apart. Punctuation does only where there
+    Case, spaces and the shape of quotes never distinguish prompts. Punctuation does so only where there
     are no words. Otherwise two prompts are nearly the same if they share at least the fraction
     `overlap` of all their words, each on the same side of the mask.
 
@@ -174,10 +174,10 @@ def generate_pool(  # noqa: PLR0913 - independent settings, all keywords
         count: how many prompts to keep, at most.
         beam: how many prefixes the search keeps; None for the writer's own choice.
         max_tokens: how long a prompt may be, in the writer's tokens; None for its own choice.
-        per_class: use only so many texts per class, drawn with `seed`; None for all.
-        seed: draws them. The search itself is deterministic.
-        overlap: how much two prompts may share, see `distinct`.
-        name: what the pool is called.
+        per_class: use only this many texts per class, drawn with `seed`; None for all.
+        seed: the seed of that draw. The search itself is deterministic.
+        overlap: how much two prompts may share; see `distinct`.
+        name: the pool's name.
     """
     examples = read_examples(texts)
     classes = [label.item() if hasattr(label, "item") else label for label in read_labels(labels, len(examples))]
@@ -196,7 +196,7 @@ def generate_pool(  # noqa: PLR0913 - independent settings, all keywords
     kept = distinct(scores, overlap=overlap)[:count]
     if not kept:
         raise InputError(
-            f"the search found no finished prompt of at most {longest} tokens with a beam of {width}; widen them"
+            f"the search found no finished prompt of at most {longest} tokens with a beam of {width}; raise either"
         )
     made = Provenance(
         method=writer.method,

@@ -1,10 +1,10 @@
 """Refinement: from many prompts to the few that serve these texts best.
 
-A prompt is scored by one weak learner: its best verbalizer on the unweighted training set, by its
-accuracy on validation. The paper's way asks every example under every prompt, which is 100 passes per
-example for 100 prompts. Successive halving looks at all prompts on a few examples, at the better half
+A prompt is scored by the validation accuracy of one weak learner: its best verbalizer on the unweighted
+training set. The paper's method asks every example under every prompt, which is 100 passes per
+example for 100 prompts. Successive halving tries all prompts on a few examples, the better half
 on twice as many, and so on; only the last few prompts see every example. Both are one procedure, a
-ladder of rungs, and the paper's ladder has one.
+ladder of rungs; the paper's ladder has a single rung.
 
 >>> labels = ["a"] * 16 + ["b"] * 16
 >>> print(passes_needed(100, labels, labels))
@@ -60,12 +60,12 @@ REFINEMENT_METHODS: tuple[RefinementMethod, ...] = ("paper", "halving")
 Rows = npt.NDArray[np.intp]
 
 _LEAST = 2
-"""How many examples of a class the first rung has at least."""
+"""The least number of examples per class on the first rung."""
 
 
 @dataclass(frozen=True)
 class Rung:
-    """A step of the ladder: so many prompts on so many examples, those of the rungs before included."""
+    """A step of the ladder: how many prompts on how many examples, including those of earlier rungs."""
 
     prompts: int
     train: int
@@ -74,7 +74,7 @@ class Rung:
 
 @dataclass(frozen=True)
 class Passes:
-    """What a refinement needs; exact if no two texts are the same, else at most that."""
+    """The passes that a refinement needs; exact if no two texts are the same, otherwise an upper bound."""
 
     method: str
     rungs: tuple[Rung, ...]
@@ -102,13 +102,13 @@ class Passes:
 
 @dataclass(frozen=True)
 class PromptScore:
-    """How one prompt did when it was last looked at."""
+    """How one prompt did when it was last tried."""
 
     prompt: str
     validation_accuracy: float
     train_accuracy: float
     rung: int
-    """The rung, counted from 1, at which it was last looked at."""
+    """The rung, counted from 1, on which it was last tried."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _LadderSet:
 def passes_needed(
     n_prompts: int, train_labels: Any, validation_labels: Any, *, keep: int = 10, method: RefinementMethod = "paper"
 ) -> Passes:
-    """Say what a refinement needs, before anything is sent."""
+    """Return the passes that a refinement needs, before anything is sent."""
     train, validation = np.asarray(train_labels), np.asarray(validation_labels)
     sizes = _sizes(n_prompts, keep, method)
     ladders = (_ladder(labels, len(sizes), 0) for labels in (train, validation))
@@ -168,7 +168,7 @@ def refine(  # noqa: PLR0913 - independent settings, all keywords
         seed: draws the examples of halving's first rungs.
         style: how texts and prompts are joined.
         markers: what to do with texts that contain a mask.
-        progress: show progress bars; None: in a terminal or notebook.
+        progress: show progress bars; None to show them in a terminal or notebook.
 
     Equal prompts are ranked by their accuracy on training, then by their place in the pool.
     """
@@ -176,7 +176,7 @@ def refine(  # noqa: PLR0913 - independent settings, all keywords
     others, other_labels = _read(backend, *validation, markers, "validation")
     classes = np.unique(labels)
     if len(classes) < 2:
-        raise InputError("training needs two classes or more to choose prompts by")
+        raise InputError("choosing prompts needs a training set with at least two classes")
     if not np.isin(other_labels, classes).all():
         raise InputError("the validation set has labels that the training set lacks")
     source = load_pool(prompts) if isinstance(prompts, str | Path) else prompts
@@ -232,7 +232,7 @@ class _Ladder:
             return
         now = self._queries(rung, alive)
         if not plan_steps(self.backend, [Step("refine", now)]).steps[-1].attempts:
-            return  # a replay; a later rung that asks for something will look
+            return  # a replay; a later rung that asks for something will check
         rest = [
             query
             for later in range(rung + 1, len(self.needed.rungs))
@@ -241,7 +241,7 @@ class _Ladder:
         plan = plan_steps(self.backend, [Step("refine", [*now, *rest])])
         for step in plan.steps:
             if step.refusal is not None:
-                raise step.refusal.during(f"refinement needs more than the budget has ({self.needed})")
+                raise step.refusal.during(f"refinement exceeds the budget ({self.needed})")
 
     def scores(self, rung: int, alive: Sequence[Template]) -> dict[Template, PromptScore]:
         """Ask, train one learner per prompt, and return how each does."""
@@ -272,7 +272,7 @@ class _Ladder:
 
 
 def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
-    """Return how many prompts each rung looks at."""
+    """Return how many prompts each rung tries."""
     if method not in REFINEMENT_METHODS:
         raise InputError(f"method must be paper or halving; not {method!r}")
     if keep < 1 or n_prompts <= keep:
@@ -284,7 +284,7 @@ def _sizes(n_prompts: int, keep: int, method: str) -> list[int]:
 
 
 def _ladder(labels: npt.NDArray[Any], n_rungs: int, seed: int) -> list[Rows]:
-    """Return the rows of each rung: some of every class, twice as many at each, at the last all."""
+    """Return the rows of each rung: some of every class, twice as many on each rung, and all on the last."""
     groups = [np.flatnonzero(labels == label) for label in np.unique(labels)]
     generator = np.random.default_rng(seed)
     shuffled = [generator.permutation(group) for group in groups]

@@ -118,7 +118,7 @@ def data_folder() -> Path | None:
         return None
     folder = Path(given)
     if not folder.is_dir():
-        raise InputError(f"PBSDK_DATA names {given}, which is not a folder; set it to the data's folder, or unset it")
+        raise InputError(f"PBSDK_DATA is {given}, which is not a folder; set it to the data's folder, or unset it")
     return folder
 
 
@@ -133,14 +133,14 @@ def named(name: str, split: str = "train") -> LabelledTexts:
         close = difflib.get_close_matches(name, there, n=1)
         hint = f" (did you mean {close[0]!r}?)" if close else ""
         others = "; for others, set PBSDK_DATA to a folder that holds them" if folder is None else ""
-        raise InputError(f"no data set is called {name!r}{hint}; there are {', '.join(there)}{others}")
+        raise InputError(f"no data set is called {name!r}{hint}; available: {', '.join(there)}{others}")
     return _from_hub(name, split)
 
 
 def few_shot_of(name: str, *, k: int = 16, seed: int = 13) -> FewShot:
     """Draw k texts per class for training and up to 16 for validation; the published draw, if it is there.
 
-    Of a class that has too few rows, all there are.
+    A class that has too few rows gives all it has.
     """
     folder = data_folder()
     if folder is not None and (folder / name / f"{k}-{seed}").is_dir():
@@ -149,7 +149,7 @@ def few_shot_of(name: str, *, k: int = 16, seed: int = 13) -> FewShot:
 
 
 def published_prompts(name: str) -> list[str]:
-    """Return the prompts that the authors published for a data set, the best first; none where the folder has none."""
+    """Return the prompts that the authors published for a data set, the best first; empty if the folder has none."""
     folder = data_folder()
     path = None if folder is None else folder / "templates" / f"{name}.json"
     if path is None or not path.is_file():
@@ -162,7 +162,7 @@ def published_prompts(name: str) -> list[str]:
 
 
 def _prompt(segments: list[str]) -> str:
-    """Join segments as the file has them: words bring their own space, texts and masks stand apart."""
+    """Join segments as in the file: words bring their own space; texts and masks are set apart by one."""
     joined = ""
     for segment in segments:
         marker = {"<text>": "<input>", "<text_pair>": "<input2>", "<mask>": "<mask>"}.get(segment)
@@ -200,7 +200,7 @@ def _from_hub(name: str, split: str) -> LabelledTexts:
             f"the data set {name} is not on this machine; set PBSDK_DATA to a folder that holds {name}/train.jsonl and "
             "meta.json, or pip install datasets to take it from the Hugging Face hub"
         ) from error
-    # The hub's own names differ from the literature's, so its numbers are named here; -1 is no label.
+    # The hub's own names differ from the literature's, so its numbers are named here; -1 means no label.
     named_labels = [
         label if isinstance(label, str) else entry.names[label] if label >= 0 else None for label in rows[entry.label]
     ]

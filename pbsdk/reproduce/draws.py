@@ -23,7 +23,7 @@ __all__ = ["DataSet", "Draw", "LabelledExamples"]
 Labels = npt.NDArray[np.intp]
 
 _TEST_SEED = 13
-"""Draws the test rows: the same for all draws, so that they share the answers."""
+"""The seed that draws the test rows: the same for all draws, so that they share the answers."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class DataSet:
 
     Args:
         name: the benchmark's name, see `pbsdk.reproduce.benchmarks`.
-        mask_token: the model's mask; texts that contain it are written apart.
+        mask_token: the model's mask; texts that contain it are escaped.
         test_rows: how many test rows, drawn once for all draws; None for all of them.
     """
 
@@ -84,7 +84,7 @@ class DataSet:
         return self._draws[k, seed]
 
     def texts(self, given: LabelledExamples) -> LabelledTexts:
-        """Return examples as users hand them in."""
+        """Return examples in the form that users pass in."""
         texts = [example.texts if self.pairs else example.text for example in given.examples]
         return LabelledTexts(texts, [self.classes[label] for label in given.labels])  # type: ignore[arg-type] # one kind
 
@@ -103,6 +103,6 @@ class DataSet:
         strange = set(rows.labels) - set(self.classes)
         if strange:
             raise InputError(f"{self.name} has labels that its training rows lack: {', '.join(sorted(strange))}")
-        # A benchmark's texts are what they are, a mask written out in one of them too.
+        # A benchmark's texts can't be changed, even if one of them contains a mask.
         examples = [escape_markers(example, self._mask_token) for example in read_examples(rows.examples)]
         return LabelledExamples(examples, np.searchsorted(self.classes, rows.labels))

@@ -24,7 +24,7 @@ __all__ = [
 ]
 
 MODEL = "RoBERTa-large"
-"""The model of all its figures."""
+"""The model behind all the paper's figures."""
 
 TITLES: Mapping[str, str] = MappingProxyType(
     {
@@ -80,7 +80,7 @@ OWN_POOLS: Mapping[str, str] = MappingProxyType(
         "mrpc": "similarity",
     }
 )
-"""Which of pbsdk's own pools does the job of each data set."""
+"""Which of pbsdk's own pools suits each data set."""
 
 
 class Figure(NamedTuple):
@@ -144,7 +144,7 @@ _OTHER_PROMPTS = {
 
 
 def figure(method: str, dataset: str, prompts: str = "paper") -> Figure | None:
-    """Return what the paper reports, or None where it is silent.
+    """Return what the paper reports, or None where it reports nothing.
 
     >>> figure("voting", "trec"), figure("boosting", "rte", "own"), figure("voting", "subj")
     (Figure(mean=67.2, deviation=6.7), Figure(mean=60.6, deviation=2.0), None)

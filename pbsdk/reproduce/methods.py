@@ -28,7 +28,7 @@ __all__ = ["DEFAULT_METHODS", "METHODS", "Conditions", "FixedWords", "Method", "
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a method's head may be made for: a data set, a model's vocabulary, and the settings of the run."""
+    """What a method's head may depend on: a data set, a model's vocabulary, and the settings of the run."""
 
     dataset: str
     classes: tuple[str, ...]
@@ -38,7 +38,7 @@ class Conditions:
 
 
 class _Untrained(Head):
-    """One learner per prompt, each with one vote, whose words nobody searched for."""
+    """One learner per prompt, each with one vote, whose words are not searched for."""
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
@@ -111,7 +111,7 @@ class Method:
     head: Callable[[Conditions], Head]
     """What learns from the answers."""
     k: int | None = 16
-    """How many texts per class it learns from; None: all of them, but a tenth."""
+    """How many texts per class it learns from; None for all but a tenth."""
     prompts: int = 10
     """How many prompts it uses, the first of the pool."""
     merged: bool = False
@@ -119,7 +119,7 @@ class Method:
     manual: bool = False
     """Whether it needs a word of the vocabulary for each class."""
     refined: RefinementMethod | None = None
-    """How its prompts are chosen from up to a hundred; None: they are the first."""
+    """How its prompts are chosen from up to a hundred; None to use the first ones."""
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(

@@ -19,7 +19,7 @@ from pbsdk.reproduce.figures import OWN_POOLS
 __all__ = ["PROMPT_SETS", "pools_of", "prompts_of"]
 
 PROMPT_SETS = ("paper", "own", "generated")
-"""The sets of prompts that have names; any pool is one too."""
+"""The named sets of prompts; any pool can serve as a set too."""
 
 
 def pools_of(dataset: str, prompts: str) -> list[str]:

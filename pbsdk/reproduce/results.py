@@ -38,10 +38,10 @@ class ResultCell(BaseModel):
     prompts: str
     """The set of prompts."""
     pool: str
-    """The pool that gave the first of them."""
+    """The pool that the first of them come from."""
     method: str
     k: int | None
-    """How many texts per class were drawn for training; None: all but a tenth."""
+    """How many texts per class were drawn for training; None for all but a tenth."""
     seed: int
     model: str
     measure: Literal["accuracy", "F1"]
@@ -53,7 +53,7 @@ class ResultCell(BaseModel):
     test: int
     n_prompts: int
     passes: int
-    """Forward passes that training and validation need, by this method alone."""
+    """Forward passes that training and validation need with this method alone."""
     asking_seconds: float
     """How long those passes took at the model."""
     training_seconds: float
@@ -62,12 +62,12 @@ class ResultCell(BaseModel):
 
 @dataclass(frozen=True)
 class ResultsFile:
-    """The cells of a run, a line each, written as soon as each is known."""
+    """The cells of a run, one per line, each written as soon as it is known."""
 
     path: Path
 
     def read(self) -> Iterator[ResultCell]:
-        """Yield the cells; a line that a stopped run left unfinished is skipped, and its cell is made again."""
+        """Yield the cells; a line that an interrupted run left unfinished is skipped, and its cell is computed again."""
         if not self.path.is_file():
             return
         for line in self.path.read_text("utf-8").splitlines():
@@ -81,7 +81,7 @@ class ResultsFile:
         try:
             with self.path.open("a+", encoding="utf-8") as file:
                 file.seek(max(0, file.tell() - 1))
-                unfinished = file.read() not in {"", "\n"}  # what a stopped run left there
+                unfinished = file.read() not in {"", "\n"}  # left by an interrupted run
                 file.write(("\n" if unfinished else "") + cell.model_dump_json() + "\n")
         except OSError as error:
             raise InputError(f"{self.path} can't be written: {error.strerror}; choose another folder") from error
@@ -151,7 +151,7 @@ class Results:
         return Table("Scores", ["method", *heads], rows)
 
     def costs(self) -> Table:
-        """Return what it took: a row for each kind of training set of each data set."""
+        """Return the costs: one row for each kind of training set of each data set."""
         header = ["data set", "prompts", "texts per class", "draws", "train + validation", "test"]
         header += ["prompts per text", "passes to train", "at the model", "learning"]
         groups: dict[tuple[str, str, int | None], list[ResultCell]] = {}
@@ -183,8 +183,8 @@ class Results:
             f"for {MODEL}."
         )
         costs = (
-            "What one draw takes, with the method that needs most passes (the others use the same answers): passes and "
-            "time at the model for training and validation, and how long methods took to learn, in the median."
+            "What one draw takes, with the method that needs the most passes (the others use the same answers): passes and "
+            "time at the model for training and validation, and the median time that methods took to learn."
         )
         tables = (
             [said, "", *markdown_table(table), ""] for said, table in ((scores, self.table()), (costs, self.costs()))
@@ -212,7 +212,7 @@ class Results:
         }
 
     def plot(self) -> Figure | None:
-        """Draw the scores against training size and number of prompts; None if no data set has two on an axis.
+        """Draw the scores against training size and number of prompts; None if no data set has two points on an axis.
 
         Needs matplotlib: `pip install "pbsdk[plot]"`.
         """
@@ -277,7 +277,7 @@ def _place(names: Iterable[str], name: str) -> int:
 
 
 def _asked(method: str, place: float) -> float:
-    """Return where the paper's method stands: a pool may have fewer than twenty prompts, the paper's had them."""
+    """Return the paper's place on the axis: a pool may have fewer than twenty prompts, but the paper's had twenty."""
     return float(method.removeprefix("boosting-")) if method.startswith("boosting-") else place
 
 

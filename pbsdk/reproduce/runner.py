@@ -1,11 +1,11 @@
-"""Reproduction: the paper's tables on any model, each row that needs only the interface.
+"""Reproduction: the paper's tables on any model, every row that needs only the interface.
 
 A method (`pbsdk.reproduce.methods`) has a head learn from answers, and answers depend on texts and prompts alone. So all
-methods look at the same ones, and together they cost the passes of the largest. Whole answers are kept,
-for the test rows too, and a method that is added later asks for nothing new.
+methods share the same answers, and together they cost the passes of the largest. Whole answers are kept,
+for the test rows too, so a method that is added later asks for nothing new.
 
 A *cell* is one method on one draw of one data set under one set of prompts. Each is a line of
-`results.jsonl` as soon as it is known, so a run that was stopped resumes where it was: answers are in
+`results.jsonl` as soon as it is known, so an interrupted run resumes where it stopped: answers are in
 the run folder, cells beside it.
 """
 
@@ -65,10 +65,10 @@ class _Answered:
     train: Matrices
     validation: Matrices
     merged: Matrices
-    """Of training and validation as one set; empty if no method of the group needs them."""
+    """For training and validation as one set; empty if no method of the group needs them."""
     test: Matrices
     passes: int | None
-    """What choosing the prompts needs; None if they were not chosen."""
+    """The passes that choosing the prompts needs; None if they were not chosen."""
     asking: Mapping[tuple[str, str], float]
     """The seconds of each (example, prompt digest) at the model."""
 
@@ -80,9 +80,9 @@ class Reproduction:
         backend: the model; it is metered here, and closed with this.
         folder: where answers, cells and generated pools are kept.
         settings: what to reproduce.
-        budget: passes per example; None: just what these methods need.
-        writer: writes the prompts of the set `generated`; None: the model itself, if it can.
-        progress: show progress bars; None: in a terminal.
+        budget: passes per example; None for exactly what these methods need.
+        writer: writes the prompts of the set `generated`; None for the model itself, if it can.
+        progress: show progress bars; None to show them in a terminal.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -107,7 +107,7 @@ class Reproduction:
         limits = self._budget(steps) if budget is None else QueryBudget.of(budget)
         self.backend = MeteredBackend(backend, self._folder / "run", limits)
         self.plan: Plan = plan_steps(self.backend, steps)
-        """What is left to ask; generated prompts are not known before they are written, and left out."""
+        """What is left to ask, without generated prompts, which are not known before they are written."""
         self._writer = writer
         if "generated" in settings.prompts and writer is None:
             self._writer = CausalWriter(self.backend)
@@ -169,13 +169,13 @@ class Reproduction:
             scope: max((len(p) for (s, _), p in prompts.items() if s == scope), default=0) for scope in (FIT, PREDICT)
         }
         written = 0
-        if "generated" in self._settings.prompts:  # other prompts for each draw, and a text may be in every one
+        if "generated" in self._settings.prompts:  # each draw has its own prompts, and a text may be in every draw
             written = self._count * len(self._settings.seeds) * len(self._data)
         return QueryBudget(passes=most[FIT] + written, predict=most[PREDICT] + written)
 
     @property
     def _count(self) -> int:
-        """How many prompts are written for a draw."""
+        """How many prompts to write for a draw."""
         return _REFINED_FROM if self._settings.refines else self._settings.most_prompts
 
     def results(self) -> Results:
@@ -183,7 +183,7 @@ class Reproduction:
         return Results(tuple(self.cells()), self.backend.identity.name)
 
     def cells(self) -> Iterator[ResultCell]:
-        """Yield each cell as it is known, old ones first; asks only for what is missing."""
+        """Yield each cell as soon as it is known, old ones first; ask only for what is missing."""
         known = {cell.key: cell for cell in self._file.read()}
         for data in self._data.values():
             for prompts in self._settings.prompts:
@@ -287,7 +287,7 @@ class Reproduction:
             return Counter(reader).asking()
 
     def _refined(self, task: _Task, draw: Draw, method: RefinementMethod) -> tuple[list[Template], int]:
-        """Return the prompts that validation chooses, and what that needs."""
+        """Return the prompts that validation chooses, and the passes that takes."""
         train, validation = task.data.texts(draw.train), task.data.texts(draw.validation)
         found = refine(
             self.backend,
@@ -302,7 +302,7 @@ class Reproduction:
         return found.pool.templates(self._abilities), found.needed.total
 
     def _test(self, task: _Task, templates: list[Template]) -> Matrices:
-        """Return the test rows' answers; those asked for last are still there, and serve all draws."""
+        """Return the test rows' answers; the last ones asked for are kept, and serve all draws."""
         data = task.data
         wanted = (data.name, task.style, *(template.source for template in templates))
         if self._tested is None or self._tested[0] != wanted:

@@ -27,8 +27,8 @@ class Settings:
         prompts: sets of prompts, or pools.
         test_rows: how many test rows, drawn once for all; None for all of them.
         rounds: how many rounds of boosting at most, where validation chooses.
-        on_perfect: what boosting does with a learner that makes no error: "best" is the paper's way.
-        style: how texts and prompts are joined; None: the authors' way for their prompts, else "plain".
+        on_perfect: what boosting does with a learner that makes no error; the paper uses "best".
+        style: how texts and prompts are joined; None for the authors' style with their prompts, else "plain".
         per_class: how many texts per class to write the prompts of the set `generated` from; None for all.
     """
 
@@ -53,7 +53,7 @@ class Settings:
             if method not in METHODS:
                 close = difflib.get_close_matches(method, METHODS, n=1)
                 hint = f" (did you mean {close[0]!r}?)" if close else ""
-                raise InputError(f"no method is called {method!r}{hint}; there are {', '.join(METHODS)}")
+                raise InputError(f"no method is called {method!r}{hint}; available: {', '.join(METHODS)}")
         for number, least in (("test_rows", 1), ("rounds", 1), ("per_class", 1)):
             value = getattr(self, number)
             if value is not None and value < least:
@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def most_prompts(self) -> int:
-        """How many prompts the largest method uses, those that refine left aside."""
+        """How many prompts the largest method uses, not counting those that refine."""
         return max((method.prompts for method in self.chosen if not method.refined), default=0)
 
     @property

@@ -1,11 +1,11 @@
-"""For tests of adapters, and of whatever stands on pbsdk: no model, no network, no key.
+"""For tests of adapters, and of code that uses pbsdk: no model, no network, no key.
 
-- `FakeBackend` answers without a model, always the same, with real signal in it.
-- `BackendContract` is what every adapter must hold to, as tests.
-- `ReplayBackend` gives the answers that a real model gave once, from a file (`pbsdk.testing.recording`), and no others.
-- `TopOnly` shows a model's likeliest tokens alone, so that a recording of it is small.
+- `FakeBackend` answers without a model, deterministically, and its answers carry real signal.
+- `BackendContract` is the contract that every adapter must fulfil, as tests.
+- `ReplayBackend` gives only the answers that a real model once gave, from a file (`pbsdk.testing.recording`).
+- `TopOnly` shows only a model's likeliest tokens, so that a recording of it is small.
 
-pytest finds the fixtures `fake_lm`, `make_fake_lm` and `replay_lm` by itself: see `pbsdk.pytest_plugin`.
+pytest discovers the fixtures `fake_lm`, `make_fake_lm` and `replay_lm` automatically: see `pbsdk.pytest_plugin`.
 """
 
 from pbsdk.testing.contract import BackendContract

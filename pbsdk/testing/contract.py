@@ -1,4 +1,4 @@
-"""The contract: what every adapter must hold to, as tests.
+"""The contract that every adapter must fulfil, as tests.
 
 Subclass it in a test module and give it the backend as a pytest fixture:
 
@@ -18,10 +18,10 @@ __all__ = ["BackendContract"]
 
 
 class BackendContract:
-    """What every adapter holds to, as tests; see the module's first lines for how to run them."""
+    """The contract that every adapter fulfils, as tests; the module's docstring shows how to run them."""
 
     tolerance = 2
-    """How many steps of the grid (1/1024 nat) an answer may move with the batch it comes in."""
+    """How many steps of the grid (1/1024 nat) an answer may vary with the batch it is in."""
 
     def _queries(self, backend: MaskedLMBackend, *texts: str) -> list[MaskedQuery]:
         tail = () if backend.abilities.mask == "last" else (Part("prompt", "."),)
@@ -58,7 +58,7 @@ class BackendContract:
         assert backend.fill([]) == []
 
     def test_answers_are_distributions(self, backend: MaskedLMBackend) -> None:
-        """As whole as the abilities say, and of tokens that the vocabulary knows."""
+        """As complete as the abilities say, and of tokens that the vocabulary knows."""
         (answer,) = backend.fill(self._queries(backend, "The weather is fine today."))
         if backend.abilities.whole:
             assert answer.tokens is None
@@ -71,7 +71,7 @@ class BackendContract:
             assert all(isinstance(backend.vocabulary[int(token)], str) for token in answer.tokens)
 
     def test_answers_come_in_the_order_of_the_queries(self, backend: MaskedLMBackend) -> None:
-        """However the backend sorts them inside; and the same question has the same answer."""
+        """However the backend sorts them internally; and the same question has the same answer."""
         texts = ["Short.", "A much longer text about a long day at sea, with wind and rain.", "The soup was cold."]
         queries = self._queries(backend, *texts)[: backend.abilities.batch_size]
         together = backend.fill(queries)
@@ -83,7 +83,7 @@ class BackendContract:
             assert self._same(answer, together[queries.index(query)])
 
     def test_different_texts_have_different_answers(self, backend: MaskedLMBackend) -> None:
-        """A backend that forgets the text, or reads only the prompt, is found out."""
+        """A backend that ignores the text and reads only the prompt is caught."""
         first, second = (backend.fill([query])[0] for query in self._queries(backend, "Rain.", "The bank pays well."))
         assert not self._same(first, second)
 

@@ -1,7 +1,7 @@
 """The fake model.
 
-`FakeBackend` answers without a model, always the same, and remembers what it was asked. It has real
-signal in it: like a language model that takes up what a text is about, it prefers tokens that name
+`FakeBackend` answers without a model, deterministically, and remembers what it was asked. Its answers
+carry real signal: like a language model that picks up what a text is about, it prefers tokens that name
 a theme of the input (money, sport, a place, ...) and tokens that its words bring to mind, each prompt
 in its own way and with noise, so that a classifier trained on it learns something, and learns more
 from more prompts.
@@ -77,8 +77,8 @@ class FakeBackend(MaskedLMBackend):
         chosen: answer `fill(..., tokens)` for exactly those tokens.
         batch_size: how many queries one call takes.
         latency: seconds that each call takes.
-        failures: one entry a call, raised in turn: an error, or None for a call that succeeds.
-        sleep: what waits, for tests with a clock of their own.
+        failures: one entry per call, in order: an error to raise, or None for a call that succeeds.
+        sleep: the function that waits, for tests with their own clock.
 
     `asked` lists every query in order and `calls` the size of every batch, failed calls included.
     """
@@ -100,7 +100,9 @@ class FakeBackend(MaskedLMBackend):
         if mask not in {"anywhere", "last"}:
             raise InputError(f'mask must be "anywhere" or "last", not {mask!r}')
         if vocabulary_size < 2 or batch_size < 1 or (top is not None and not 1 <= top <= vocabulary_size):
-            raise InputError("a fake model needs two tokens at least, a batch size of 1, and top within its vocabulary")
+            raise InputError(
+                "a fake model needs at least two tokens, a batch size of at least 1, and top within its vocabulary"
+            )
         self.identity = ModelIdentity(
             "fake",
             {
@@ -171,7 +173,7 @@ class FakeBackend(MaskedLMBackend):
         for part in parts:
             if part.kind == "input":
                 for token in self._associations(part.text.lower()):
-                    # A prompt brings some tokens out more than others.
+                    # A prompt favours some tokens over others.
                     logits[token % size] += self._signal * (_seed(prompt, str(token)) % 1000) / 1000
         return logits
 

@@ -1,18 +1,18 @@
 """Recordings: a real model's answers in one file, to be replayed where there is no model.
 
-A run folder already holds every answer. A recording is what a replay needs of it: the answers as the ledger keeps
-them, bit for bit, under the same keys; which model gave them, what it can do, and what the tokens say that they show.
-No texts: an answer lies under a digest of its text, as in the ledger; prompts stand in it as written. No
-times, no addresses, no keys. The same run gives the same bytes.
+A run folder already holds every answer. A recording is the part of it that a replay needs: the answers as the ledger
+keeps them, bit for bit, under the same keys; which model gave them and what it can do; and the words of the tokens
+they show. It holds no texts: as in the ledger, an answer is stored under a digest of its text; prompts are stored as
+written. It holds no times, no addresses and no API keys. The same run gives the same bytes.
 
     with connect("smollm2", run="runs/tickets") as lm:      # or: pbsdk record runs/tickets tickets.pbrec
         ...
         Recording.of(lm).save("tickets.pbrec")
     lm = connect("replay", file="tickets.pbrec", run="runs/replayed")
 
-The file is a line of JSON that anybody can read (`head -1`), then the answers, compressed. Sixteen bits a token are
-nearly all noise, so a whole answer hardly shrinks: about 85 KB of 98 KB for 49,152 tokens. Training asks for whole
-answers, prediction for about a hundred bytes. What keeps a recording small is said in `docs/how-to/testing.md`.
+The file is a line of JSON that anybody can read (`head -1`), then the answers, compressed. The sixteen bits per token
+are nearly all noise, so a whole answer hardly shrinks: from 98 KB to about 85 KB for 49,152 tokens. Training asks for
+whole answers, prediction for about a hundred bytes. `docs/how-to/testing.md` explains how to keep a recording small.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class RecordedVocabulary(Vocabulary):
 
     def __getitem__(self, token: int) -> str:
         if token not in self._shown:
-            raise NotRecorded(f"no recorded answer shows token {token}, so what it says is not known; record again")
+            raise NotRecorded(f"no recorded answer shows token {token}, so its word is unknown; record again")
         return self._shown[token]
 
     @cached_property
@@ -81,7 +81,7 @@ class RecordedVocabulary(Vocabulary):
 
 @dataclass(frozen=True)
 class Recording:
-    """A model's answers, and all that a replay needs to know of the model."""
+    """A model's answers, and everything that a replay needs to know about the model."""
 
     identity: ModelIdentity
     abilities: Abilities
@@ -89,7 +89,7 @@ class Recording:
     size: int | None
     """How many tokens the vocabulary has; None for an open one."""
     words: Mapping[int, str]
-    """What the tokens say that answers show."""
+    """The words of the tokens that answers show."""
     sets: Mapping[str, Tokens]
     """The token sets that answers name."""
     answers: Mapping[str, RecordedAnswer]
@@ -97,7 +97,7 @@ class Recording:
 
     @classmethod
     def of(cls, lm: MeteredBackend, phases: Collection[str] | None = None) -> Self:
-        """Record what a metered model's run folder holds; `phases` such as ("predict",) takes these alone."""
+        """Record what a metered model's run folder holds; `phases`, such as ("predict",), restricts it to these."""
         return cls.of_run(lm.ledger.folder, lm, phases)
 
     @classmethod
@@ -105,7 +105,7 @@ class Recording:
         cls, run: str | os.PathLike[str], backend: MaskedLMBackend, phases: Collection[str] | None = None
     ) -> Self:
         """Record what a run folder holds; `backend` is its model, for the vocabulary, and is asked nothing."""
-        known = [str(phase) for phase in Phase if phase is not Phase.PROBE]  # canaries are asked anew by nature
+        known = [str(phase) for phase in Phase if phase is not Phase.PROBE]  # canaries are always asked again
         wanted = known if phases is None else sorted(phases)
         strange = [phase for phase in wanted if phase not in known]
         if strange or not wanted:
@@ -149,7 +149,7 @@ class Recording:
         return decode(self.answers[key].data, self.sets.get)
 
     def merged(self, other: Recording) -> Recording:
-        """Return the answers of both, which must be of one model."""
+        """Return the answers of both, which must come from the same model."""
         difference = self.identity.differences(other.identity)
         if difference:
             raise RecordingError(f"two models can't share a recording ({difference}); give each a file of its own")
@@ -180,7 +180,7 @@ class Recording:
         }
         front = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
         data = b"".join(answer.data for _, answer in sorted(self.answers.items()))
-        # Codes are two bytes: the high ones are alike, the low ones are noise; apart they shrink further.
+        # Codes are two bytes: the high ones are similar, the low ones are noise; stored apart they compress better.
         body = zlib.compress(len(front).to_bytes(8, "little") + front + data[1::2] + data[::2], 9)
         header = {
             "format": FORMAT,
@@ -203,13 +203,13 @@ class Recording:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read a file, and see that it is as it was written."""
+        """Read a file, and check that it is unchanged."""
         try:
             line, _, body = Path(path).read_bytes().partition(b"\n")
         except OSError as error:
             raise RecordingError(f"the recording {path} can't be read: {error.strerror}") from error
         if not line.startswith(_MAGIC):
-            raise RecordingError(f"{path} is not a recording of pbsdk; `pbsdk record RUN FILE` makes one")
+            raise RecordingError(f"{path} is not a pbsdk recording; `pbsdk record RUN FILE` makes one")
         try:
             header = json.loads(line[len(_MAGIC) :])
             written = header["format"]
@@ -219,7 +219,7 @@ class Recording:
                     "or record it again"
                 )
             if header.pop("sha256") != _checksum(header, body):
-                raise RecordingError(f"{path} was changed or cut off: it doesn't fit its checksum; record it again")
+                raise RecordingError(f"{path} was changed or cut off: it doesn't match its checksum; record it again")
             return cls._parsed(header, zlib.decompress(body))
         except (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error, LedgerCorrupted) as error:
             raise RecordingError(f"{path} can't be read ({error}); record it again") from error

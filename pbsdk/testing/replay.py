@@ -1,8 +1,8 @@
-"""The replay: a backend that gives recorded answers and no others.
+"""The replay: a backend that gives only recorded answers.
 
 It is the recorded model to everything above it: same identity, same vocabulary as far as answers show it, same
 numbers. So a classifier trained on a replay is the one trained on the model bit for bit, and a saved one loads
-without a warning. A query that was not recorded is refused, with what was asked and what is closest to it.
+without a warning. A query that was not recorded is refused; the error says what was asked and what comes closest.
 """
 
 from __future__ import annotations
@@ -74,12 +74,12 @@ class ReplayBackend(MaskedLMBackend):
         more = f", nor to {len(missing) - 1} more of this batch" if len(missing) > 1 else ""
         return (
             f"{self.file} holds no answer to {shown!r}{more} (phase {query.phase}, prompt {query.prompt!r}, {wanted}). "
-            f"{self._closest(query, tokens)}. Nothing was asked; to record it where the model is: pytest --pbsdk-record, "
+            f"{self._closest(query, tokens)}. Nothing was asked; to record it on a machine that has the model: pytest --pbsdk-record, "
             "or pbsdk record RUN FILE"
         )
 
     def _closest(self, query: MaskedQuery, tokens: Tokens | None) -> str:
-        """Say what is recorded that comes near."""
+        """Describe the closest recorded answers."""
         example = Ask.of("", query).example
         answers = self.recording.answers
         texts = {answer.example for answer in answers.values()}
@@ -87,7 +87,7 @@ class ReplayBackend(MaskedLMBackend):
         same_text = {answer.prompt for answer in answers.values() if answer.example == example}
         if query.prompt in same_text:
             if tokens is None and not any(self.recording.answer(key).covers(None) for key in answers):
-                return "This text and prompt are recorded for a prediction's tokens alone, and training needs all"
+                return "This text and prompt are recorded only for a prediction's tokens, but training needs all tokens"
             return (
                 "This text and prompt are recorded, but for other tokens or rendered otherwise: the classifier has "
                 "other words, or another style or markers, than when it was recorded"

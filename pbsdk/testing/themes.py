@@ -1,4 +1,4 @@
-"""What the fake model knows of the world: a few themes, and words that belong to them.
+"""What the fake model knows about the world: a few themes, and words that belong to them.
 
 A word of a text belongs to a theme if it begins with one of the theme's stems; the model then finds
 the theme's tokens more likely.
@@ -43,7 +43,7 @@ THEMES: dict[str, tuple[str, ...]] = {theme: tuple(stems.split()) for theme, ste
 
 @lru_cache(maxsize=100_000)
 def themes_of(word: str) -> tuple[str, ...]:
-    """Return the themes that a word in small letters belongs to.
+    """Return the themes that a lower-case word belongs to.
 
     >>> themes_of("refunded"), themes_of("banks"), themes_of("zebra")
     (('money',), ('money', 'business'), ())

@@ -1,8 +1,8 @@
-"""A model seen through its likeliest tokens alone, as many providers show theirs.
+"""A model of which only the likeliest tokens are seen, as with many providers.
 
 A recording of whole answers is large, and no part of them can be left out without changing what is trained on them. A
-model that shows its top k is another model to the trainer, one with a name of its own; what is trained on it is the
-same when it is recorded and when it is replayed, and its answers take a few bytes for each token shown.
+model that shows its top k is a different model to the trainer, with its own identity; what is trained on it is the
+same when it is recorded and when it is replayed, and its answers take a few bytes per token shown.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["TopOnly"]
 
 
 class TopOnly(MaskedLMBackend):
-    """A backend around a backend that shows the `top` likeliest tokens; the rest is censored.
+    """A backend that wraps a backend and shows its `top` likeliest tokens; the rest is censored.
 
     Args:
         backend: the model; it must show its whole vocabulary.
@@ -29,10 +29,10 @@ class TopOnly(MaskedLMBackend):
     def __init__(self, backend: MaskedLMBackend, top: int) -> None:
         if not backend.abilities.whole:
             raise InputError(
-                f"{backend.identity.name} shows only its top {backend.abilities.top} as it is; leave top out"
+                f"{backend.identity.name} already shows only its top {backend.abilities.top}; leave top out"
             )
         if isinstance(top, bool) or not isinstance(top, int) or not 1 <= top <= len(backend.vocabulary):
-            raise InputError(f"top is a whole number from 1 to {len(backend.vocabulary)}; not {top!r}")
+            raise InputError(f"top must be a whole number from 1 to {len(backend.vocabulary)}; not {top!r}")
         self.backend = backend
         self.identity = ModelIdentity(backend.identity.name, {**backend.identity.details, "shown": f"top {top}"})
         self.vocabulary = backend.vocabulary

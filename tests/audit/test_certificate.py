@@ -176,7 +176,7 @@ def test_any_changed_added_or_cut_byte_of_an_answer_is_found_and_named(run, tamp
         ("the token set", "DELETE FROM Cache WHERE key LIKE 'tokens:%'"),
         ("text of prompt", "UPDATE names SET text = text || '!'"),
         ("text of its prompt", "DELETE FROM names"),
-        ("another model", """UPDATE meta SET value = '{"name": "other"}' WHERE name = 'model'"""),
+        ("a different model", """UPDATE meta SET value = '{"name": "other"}' WHERE name = 'model'"""),
     ],
 )
 def test_what_the_records_refer_to_is_checked_too(tamper, what, statement):
@@ -230,7 +230,7 @@ def test_a_folder_rewritten_as_a_whole_is_found_by_a_certificate_kept_elsewhere(
     with metered(tmp_path / "longer", batch_size=3) as lm:
         lm.fill(grid(20, 2))
     verify_run(tmp_path / "longer")
-    with pytest.raises(LedgerCorrupted, match=f"record {certificate.records} has another hash"):
+    with pytest.raises(LedgerCorrupted, match=f"record {certificate.records} has a different hash"):
         certificate.check(tmp_path / "longer")
     with metered(tmp_path / "shorter") as lm:
         lm.fill(grid(1, 1))

@@ -39,7 +39,7 @@ def asked_after(tmp_path, first, then, tokens=None, then_tokens=None):
 def test_another_token_set(tmp_path):
     miss = asked_after(tmp_path, [query(1)], [query(1)], TOKENS, np.array([1, 2, 7, 9]))
     assert (miss.part, miss.queries) == ("token set", 1)
-    assert miss.detail == "4 tokens were asked for, and of those 2 are not among the 3 known"
+    assert miss.detail == "4 tokens were asked for, 2 of which are not among the 3 known"
     assert miss.nearest == 4
 
 

@@ -135,7 +135,7 @@ def test_every_chart_is_titled_described_and_has_labelled_axes(page, report):
             assert named["text"].strip()
     axes = [element["text"] for element in elements.of("text") if element["attrs"].get("class") == "axis"]
     assert len(axes) == 3 + 2 * 3  # bars have one axis, columns two
-    assert {"examples", "queries a step", "number of queries"} <= set(axes)
+    assert {"examples", "queries per step", "number of queries"} <= set(axes)
     assert any("milliseconds" in axis for axis in axes)
     (spread,) = [chart for chart in charts if chart["attrs"]["aria-labelledby"].startswith("spread-fit")]
     assert f"{report.scopes[0].examples} in all" in spread["text"]

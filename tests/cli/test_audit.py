@@ -45,7 +45,7 @@ def test_audit_verify_names_what_does_not_fit(trained, tmp_path):
     verified = json.loads(called("audit", "verify", run, "--json").stdout)
     assert verified["answers"] == 128
     assert called("audit", "certify", run, tmp_path / "c.json").returncode == 0
-    assert "the certificate fits" in called("audit", "verify", run, "--certificate", tmp_path / "c.json").stdout
+    assert "the certificate matches" in called("audit", "verify", run, "--certificate", tmp_path / "c.json").stdout
     shutil.copytree(run, copy)
     con = sqlite3.connect(copy / "cache.db")
     con.execute("DROP TRIGGER records_hold")

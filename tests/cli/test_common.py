@@ -13,7 +13,7 @@ from pbsdk.errors import BudgetExceeded, InputError
 def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
     with pytest.raises(BudgetExceeded) as said, plainly():
         raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
-    assert str(said.value) == f"too much. Nothing of it was sent. To allow it: {cure}"
+    assert str(said.value) == f"too much. None of it was sent. To allow it: {cure}"
 
 
 def test_python_cures_become_options():

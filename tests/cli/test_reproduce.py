@@ -56,4 +56,4 @@ def test_the_command_prints_tables_and_writes_three_files(tmp_path, pool):
     assert (refused.returncode, refused.stdout) == (3, "")
     wrong = pbsdk("reproduce", *arguments, "--seeds", "13,x")
     assert wrong.returncode == 1
-    assert "error: seeds are whole numbers" in wrong.stderr
+    assert "error: seeds must be whole numbers" in wrong.stderr

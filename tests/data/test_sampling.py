@@ -62,7 +62,7 @@ def test_k_out_of_range_is_refused(k):
 
 
 def test_a_class_with_too_few_rows_is_named():
-    with pytest.raises(InputError, match=r"'rare' has 3 rows, and 4 \+ 2 were asked for; .*fewer=True"):
+    with pytest.raises(InputError, match=r"'rare' has 3 rows, but 4 \+ 2 were asked for; .*fewer=True"):
         few_shot_rows(["often"] * 20 + ["rare"] * 3, k=4, validation=2)
 
 
@@ -110,5 +110,5 @@ def test_a_part_out_of_range_is_refused(part):
 
 
 def test_a_class_of_one_row_cannot_be_split():
-    with pytest.raises(InputError, match="'b' has one row"):
+    with pytest.raises(InputError, match="'b' has only one row"):
         held_out_rows(["a", "a", "b"])

@@ -89,7 +89,7 @@ def interrupted_and_resumed(*arguments, run):
         process.send_signal(signal.SIGINT)
         _, complaint = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert "the same command goes on from there" in complaint
+    assert "the same command continues from there" in complaint
     assert "Traceback" not in complaint
     kept = passes(run)
     done = pbsdk(*arguments, "-o", "latency=0", *slow[2:], "--json")

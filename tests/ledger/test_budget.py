@@ -122,7 +122,14 @@ def test_failed_sends_cost_no_money_and_strict_counts_every_send():
 
 def test_the_sentence_names_unit_scope_and_every_limit():
     text = QueryBudget(total=7, attempts=8, tokens=9, money=1.5, price_per_pass=1.0).describe()
-    for part in ("10 passes per example", "7 passes in all", "8 attempts", "9 tokens", "1.5 of money", "one prompt"):
+    for part in (
+        "10 passes per example",
+        "7 passes in all",
+        "8 attempts",
+        "9 tokens",
+        "1.5 units of currency",
+        "one prompt",
+    ):
         assert part in text
     assert "counts again" in QueryBudget(strict=True).describe()
     assert "any number of passes" in QueryBudget.of(None).describe()

@@ -121,7 +121,7 @@ def test_a_change_in_the_middle_is_found_at_will_and_stops_the_run(tmp_path):
 
 def test_at_will_needs_no_option(tmp_path):
     lm = metered(tmp_path, canaries=False)
-    assert "as at the run's start" in lm.check_canaries().describe()
+    assert "as it did when the run began" in lm.check_canaries().describe()
     assert len(probes(lm)) == 3
 
 

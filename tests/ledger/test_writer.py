@@ -246,7 +246,7 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error_and_can_still_be_rea
         said = _as_nobody(lambda: str(QueryLedger(home / "new", MODEL)))
         assert said.startswith("LedgerError: ")
         assert "can't be written" in said
-        assert "all 13 records and 4 answers fit" in _as_nobody(lambda: str(verify_run(run)))
+        assert "all 13 records and 4 answers match" in _as_nobody(lambda: str(verify_run(run)))
         assert (run / "cache.db").read_bytes() == before
         assert not (home / "new").exists()
     finally:

@@ -241,7 +241,7 @@ def test_retries_end_and_the_error_says_what_is_kept(tmp_path):
     lm = metered(tmp_path, batch_size=2, retries=2, failures=failures)
     with pytest.raises(BackendUnavailable, match="down") as caught:
         lm.fill(grid(6, 1))
-    assert caught.value.__notes__[-1].startswith("2 answers were given; of 6 to ask for, 4 are missing")
+    assert caught.value.__notes__[-1].startswith("2 answers were returned; of 6 to ask for, 4 are missing")
     assert lm.backend.calls == [2, 2, 2, 2]
     assert rows(lm, "SELECT passes, held FROM totals") == [(2, 0)]
     lm.fill(grid(6, 1))
@@ -322,7 +322,7 @@ def test_tokens_are_reserved_by_estimate_and_settled_by_what_was_read(tmp_path):
 
 def test_money_is_limited(tmp_path):
     lm = metered(tmp_path, budget=QueryBudget(money=0.25, price_per_pass=0.1))
-    with pytest.raises(BudgetExceeded, match="of money"):
+    with pytest.raises(BudgetExceeded, match="units of currency"):
         lm.fill(grid(3, 1))
     lm.fill(grid(2, 1))
     assert lm.audit().totals[-1].used == pytest.approx(0.2)

@@ -148,7 +148,7 @@ def test_a_plan_that_is_not_allowed_says_what_the_run_would_say(tmp_path, ticket
         planned.check()
     for fact in ("limit", "allowed", "asked", "left", "needed"):
         assert getattr(rehearsed.value, fact) == getattr(refused.value, fact)
-    assert rehearsed.value.problem == f"the budget doesn't allow to fit: {refused.value.problem}"
+    assert rehearsed.value.problem == f"the budget doesn't allow the step 'fit': {refused.value.problem}"
 
 
 def test_the_fit_counts_when_the_prediction_is_planned(tmp_path, tickets):

@@ -42,7 +42,7 @@ def test_benchmarks_are_read_from_the_data_folder(tmp_path, monkeypatch):
 
 def test_a_data_folder_that_is_not_there_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("PBSDK_DATA", str(tmp_path / "nowhere"))
-    with pytest.raises(InputError, match=r"PBSDK_DATA names .*nowhere, which is not a folder"):
+    with pytest.raises(InputError, match=r"PBSDK_DATA is .*nowhere, which is not a folder"):
         data_folder()
 
 

@@ -143,7 +143,7 @@ def test_a_file_says_what_it_is_and_holds_no_text_and_no_key(tmp_path, monkeypat
             ("all", "a new text", "<input> These <mask>", None),
             "Neither the text nor the prompt is recorded; there are 28",
         ),
-        (("predict", NEW[0], PROMPTS[0], None), "recorded for a prediction's tokens alone, and training needs all"),
+        (("predict", NEW[0], PROMPTS[0], None), "recorded only for a prediction's tokens, but training needs all"),
         (("predict", NEW[0], PROMPTS[0], np.array([997, 998])), "for other tokens or rendered otherwise"),
     ],
     ids=["text", "prompt", "both", "whole", "tokens"],
@@ -196,8 +196,8 @@ def spoiled(data, how):
         ("no body", "was changed or cut off"),
         ("newer", "newer pbsdk.*upgrade"),
         ("json", "can't be read.*record it again"),
-        ("empty", "not a recording"),
-        ("another", "not a recording"),
+        ("empty", "not a pbsdk recording"),
+        ("another", "not a pbsdk recording"),
     ],
 )
 def test_a_broken_file_is_named_with_the_cure(recorded, tmp_path, how, said):
@@ -276,7 +276,7 @@ def test_the_top_of_a_model_is_another_model_with_its_numbers():
     assert part.rest == np.sort(all_of_it.codes)[19]
     assert top.identity.differences(whole.identity) == "shown: top 20 here, nothing there"
     assert top.count_tokens(query) == whole.count_tokens(query)
-    with pytest.raises(InputError, match="top 5 as it is"):
+    with pytest.raises(InputError, match="already shows only its top 5"):
         TopOnly(FakeBackend(top=5), 3)
     for wrong in (0, 1001, True, 2.5):
         with pytest.raises(InputError, match="whole number from 1 to 1000"):
