@@ -128,7 +128,6 @@ def test_progress_goes_to_stderr_and_stdout_is_the_result_alone(fitted):
     assert "predicting" not in quiet.stderr
 
 
-<<<<<<< HEAD:tests/cli/test_main.py
 def test_an_error_is_one_line_without_a_traceback_unless_asked_for(tmp_path):
     shown = pbsdk("audit", tmp_path / "nothing")
     assert shown.returncode == 1
@@ -146,13 +145,3 @@ def test_the_version_is_printed():
     from pbsdk.version import __version__
 
     assert pbsdk("--version").stdout.strip() == __version__
-=======
-@pytest.mark.parametrize(
-    ("limit", "cure"),
-    [("passes", "--budget 12, or use fewer prompts"), ("total", "connect(..., budget=QueryBudget(total=12))")],
-)
-def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
-    with pytest.raises(BudgetExceeded) as said, plainly():
-        raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
-    assert str(said.value) == f"too much. None of it was sent. To allow it: {cure}"
->>>>>>> wt-e1:tests/cli/test_errors.py
