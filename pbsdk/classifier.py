@@ -83,7 +83,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
             registers, or a `pbsdk.learning.heads.Head`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
-            fewer for more.
+            fewer for up to 20, and 10 for more, where the search isn't exact and "soft" does better.
         n_prompts: use only the first so many prompts of the pool.
         draw: "cycles" (every prompt before any comes again) or "independent".
         on_perfect: what to do when a learner makes no error on the training set, which boosting can't

@@ -291,7 +291,7 @@ def test_who_is_wrong_is_who_is_told_another_class(n_classes):
 
 
 @pytest.mark.parametrize(
-    ("n_classes", "m"), [(2, 50), (3, 10), (4, 10), (5, 5), (6, 5), (7, 3), (10, 3), (11, 2), (21, 1)]
+    ("n_classes", "m"), [(2, 50), (3, 10), (4, 10), (5, 5), (6, 5), (7, 3), (10, 3), (11, 2), (20, 2)]
 )
 def test_m_has_the_papers_defaults_and_stays_searchable(n_classes, m):
     assert default_m(n_classes) == checked_m(None, n_classes) == m
@@ -303,7 +303,7 @@ def test_a_small_m_and_a_large_one_are_allowed():
 
 
 @pytest.mark.parametrize(
-    ("m", "n_classes", "message"), [(0, 2, "at least 1"), (100, 4, "use m=45 or less"), (2, 40, "use m=1")]
+    ("m", "n_classes", "message"), [(0, 2, "at least 1"), (100, 4, "use m=45 or less"), (3, 20, "use m=2")]
 )
 def test_an_m_that_cannot_work_is_refused(m, n_classes, message):
     with pytest.raises(InputError, match=message):
@@ -312,7 +312,7 @@ def test_an_m_that_cannot_work_is_refused(m, n_classes, message):
 
 def test_the_m_that_an_error_names_is_allowed():
     assert checked_m(45, 4) == 45
-    assert checked_m(1, 40) == 1
+    assert checked_m(2, 20) == 2
 
 
 @pytest.mark.parametrize("labels", [[0, 1, 2], [0, 0], [-1, 1], [0, 2], [0]])
@@ -326,7 +326,7 @@ def test_one_class_is_refused():
         check_labels([0, 0], 1, 2)
 
 
-@pytest.mark.parametrize("n_classes", [8, 13, 20, 30])
+@pytest.mark.parametrize("n_classes", [8, 13, 20])
 def test_many_classes_come_to_an_end(n_classes):
     codes, labels, weights = random_problem(1, 400, 4 * n_classes, n_classes, "peaked")
     search = VerbalizerSearch(TokenMatrix.from_codes(codes), labels, n_classes)
