@@ -79,7 +79,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         prompts: a list of prompts, the name of a pool, or a pool's JSON file.
         head: what learns from the answers: "boosting" (the paper's method), "voting" (one learner per
             prompt, majority), "best" (the one of them that validates best), "soft" (a regression on
-            hundreds of tokens of every prompt), the name of a head that another package
+            hundreds of tokens of every prompt), "knn" (the nearest examples vote), the name of a head that another package
             registers, or a `pbsdk.learning.heads.Head`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,

@@ -72,7 +72,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     head: Annotated[
         str,
         typer.Option(
-            help="What learns from the answers: boosting, voting, best, soft, or one that is registered.",
+            help="What learns from the answers: boosting, voting, best, soft, knn, or one that is registered.",
             autocompletion=_completion.heads,
         ),
     ] = "boosting",
