@@ -73,12 +73,12 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         prompts: a list of prompts, the name of a pool, or a pool's JSON file.
         head: what learns from the answers: "boosting" (the paper's method), "voting" (one learner per
             prompt, majority), "best" (the one of them that validates best), "soft" (a regression on
-            hundreds of tokens of every prompt), "auto" (whatever does best in cross-validation), the name of
-            a head that another package registers, or a `pbsdk.learning.heads.Head`.
+            hundreds of tokens of every prompt), "auto" (whatever does best in cross-validation), "knn" (the nearest
+            examples vote), the name of a head that another package registers, or a `pbsdk.learning.heads.Head`.
         text_features: whether "auto" may read the texts' own words beside the answers.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
-            fewer for more.
+            fewer for up to 20, and 10 for more, where the search isn't exact and "soft" does better.
         n_prompts: use only the first so many prompts of the pool.
         demonstrations: how many labelled training texts per class a prompt shows at `<examples>`, 16 in all at
             most; a number also puts `<examples>` in front of prompts that lack it, 0 shows none; None: 1 where a

@@ -73,7 +73,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     head: Annotated[
         str,
         typer.Option(
-            help="What learns from the answers: boosting, voting, best, soft, or another registered head.",
+            help="What learns from the answers: auto, boosting, voting, best, soft, knn, or another registered head.",
             autocompletion=_completion.heads,
         ),
     ] = "boosting",

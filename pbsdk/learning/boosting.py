@@ -37,7 +37,7 @@ import numpy.typing as npt
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Validation
 from pbsdk.learning.parameters import check_choice, check_count
-from pbsdk.learning.verbalizer import TOTAL_WEIGHT, Verbalizer, Weights, checked_m, uniform_weights
+from pbsdk.learning.verbalizer import TOTAL_WEIGHT, Verbalizer, Weights, checked_m, kind_of_search, uniform_weights
 from pbsdk.learning.voting import Matrices, Searches, Silent, Validator
 
 __all__ = ["Boosted", "Boosting", "Outcome", "RoundRecord", "WayOut", "boost", "reweigh", "samme_alpha"]
@@ -255,9 +255,11 @@ def _best_prefix(accuracies: Sequence[float]) -> int:
 class Boosting(Head):
     """The paper's method, to the letter.
 
+    From 21 classes on, the search over words isn't exact (`ascent`); `soft` does better there.
+
     Args:
         rounds: how many rounds at most.
-        m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for more.
+        m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for up to 20, and 10 for more.
         draw: "cycles" (every prompt before any comes again) or "independent".
         on_perfect: what to do when a learner makes no error on the training set, which boosting can't use: "vote" (one
             learner per prompt, majority) or "best" (the one that validates best).
@@ -304,6 +306,7 @@ class Boosting(Head):
             "rounds_run": len(boosted.history),
             "rounds_kept": boosted.rounds_kept,
             "m": boosted.m,
+            "search": kind_of_search(trial.n_classes),
             "draw": self.draw,
             "on_perfect": self.on_perfect,
             "way_out": boosted.way_out.value,

@@ -35,7 +35,7 @@ __all__ = ["SPAN", "entering", "exact_scores", "njit", "scan", "shortlists", "so
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-COMPILED = ("vectors.py", "kernels.py", "combinations.py", "verbalizer.py")
+COMPILED = ("vectors.py", "kernels.py", "combinations.py", "verbalizer.py", "ascent.py")
 """The modules with compiled functions, and with what is compiled into them."""
 
 SPAN = 128

@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Annotated, Any, Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_matrix
 from sklearn.utils.extmath import randomized_svd
 
@@ -26,7 +26,7 @@ from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.regression import MOST_COORDINATES, Space, log_softmax
 from pbsdk.learning.texts import SavedTextView, TextView
 from pbsdk.learning.verbalizer import check_labels
-from pbsdk.learning.views import View, view_of
+from pbsdk.learning.views import SavedView, View, saved_fields, view_of
 from pbsdk.queries.examples import Example
 
 __all__ = ["FittedRegression", "Material", "WeighedTexts", "restored"]
@@ -208,15 +208,7 @@ class FittedRegression(Fitted):
     def state(self, word: Word) -> Mapping[str, Any]:
         """Return the views and weights as plain values, tokens beside their words."""
         prompts = tuple(
-            _SavedView(
-                prompt=prompt,
-                censored=view.censored,
-                tokens=tuple(view.tokens.tolist()),
-                words=tuple(word(token) for token in view.tokens.tolist()),
-                mean=tuple(view.mean.tolist()),
-                scale=tuple(view.scale.tolist()),
-                weights=tuple(map(tuple, weights.tolist())),
-            )
+            _WeighedView(**saved_fields(prompt, view, word), weights=tuple(map(tuple, weights.tolist())))
             for prompt, view, weights in zip(self.used, self.views, self.weights, strict=True)
         )
         texts = None
@@ -252,15 +244,7 @@ class FittedRegression(Fitted):
         return len(view.tokens), self.n_classes
 
 
-class _SavedView(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
-
-    prompt: Annotated[int, Field(ge=0)]
-    censored: bool
-    tokens: tuple[Annotated[int, Field(ge=0)], ...]
-    words: tuple[str, ...]
-    mean: tuple[float, ...]
-    scale: tuple[float, ...]
+class _WeighedView(SavedView):
     weights: tuple[tuple[float, ...], ...]
 
 
@@ -275,7 +259,7 @@ class _State(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     bias: tuple[float, ...]
-    prompts: tuple[_SavedView, ...]
+    prompts: tuple[_WeighedView, ...]
     texts: _SavedTexts | None = None
     confidences: SavedConfidences | None = None
 
@@ -286,14 +270,12 @@ def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of:
     if len(saved.bias) != n_classes or not saved.prompts:
         raise ValueError(f"it needs a bias for each of {n_classes} classes, and a prompt")
     for k, one in enumerate(saved.prompts):
-        size = len(one.tokens) * (2 if one.censored else 1)
-        if not (len(one.words) == len(one.tokens) and len(one.mean) == len(one.scale) == len(one.weights) == size):
-            raise ValueError(f"prompts.{k} needs a word, a mean, a scale and weights for each token")
-        if one.prompt >= n_prompts or any(len(row) != n_classes for row in one.weights):
-            raise ValueError(f"prompts.{k} needs a prompt of the {n_prompts}, and weights for {n_classes} classes")
+        one.check(k, n_prompts)
+        if len(one.weights) != one.n_features or any(len(row) != n_classes for row in one.weights):
+            raise ValueError(f"prompts.{k} needs, for each feature, weights for {n_classes} classes")
     views, weights = [], []
     for one in saved.prompts:
-        view, order = _translated(one, token_of)
+        view, order = one.translated(token_of)
         views.append(view)
         weights.append(np.array(one.weights)[order])
     used = tuple(one.prompt for one in saved.prompts)
@@ -314,11 +296,3 @@ def _texts(saved: _SavedTexts | None, n_classes: int) -> WeighedTexts | None:
     if len(saved.weights) != len(view.terms) or any(len(row) != n_classes for row in saved.weights):
         raise ValueError(f"texts needs weights for each n-gram and {n_classes} classes")
     return WeighedTexts(view, np.array(saved.weights).reshape(-1, n_classes))
-
-
-def _translated(saved: _SavedView, token_of: TokenOf) -> tuple[View, npt.NDArray[np.intp]]:
-    """Return a view in the vocabulary at hand, tokens ascending, and how its features are reordered for that."""
-    tokens = np.array([token_of(*pair) for pair in zip(saved.tokens, saved.words, strict=True)], dtype=np.int64)
-    order = np.argsort(tokens, kind="stable")
-    both = np.concatenate([order, order + len(order)]) if saved.censored else order
-    return View(tokens[order], saved.censored, np.array(saved.mean)[both], np.array(saved.scale)[both]), both

@@ -16,6 +16,8 @@ What makes it fast changes nothing: tokens are screened on a coarse copy with a 
 and only those that may enter a shortlist are scored. `best(weights, screened=False)` scores all.
 These steps run in one compiled call, or one by one where the answers are on disk.
 
+Up to 20 classes, that is. With more, `ascent` looks for a good verbalizer, which need not be the best.
+
 >>> matrix = TokenMatrix.from_codes([[100, 2000], [2000, 100]])
 >>> VerbalizerSearch(matrix, [0, 1], 2).best(uniform_weights(2)).tokens
 (0, 1)
@@ -24,6 +26,7 @@ These steps run in one compiled call, or one by one where the answers are on dis
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -38,11 +41,13 @@ from pbsdk.learning.vectors import WIDTH
 
 __all__ = [
     "TOTAL_WEIGHT",
+    "Labels",
     "Verbalizer",
     "VerbalizerSearch",
     "Weights",
     "check_labels",
     "default_m",
+    "kind_of_search",
     "says",
     "uniform_weights",
 ]
@@ -56,6 +61,15 @@ TOTAL_WEIGHT = 2**52
 SEARCHABLE = 2**22
 """How many combinations may be searched at most, should no branch be cut."""
 
+EXACT_CLASSES = 20
+"""With how many classes all combinations can be searched, at least two candidates each; with more, see `ascent`."""
+
+MANY = 10
+"""How many candidates a class has by default where there are more classes."""
+
+MOST_OF_MANY = 100
+"""And how many it may have."""
+
 AT_A_TIME = 1024
 """How many tokens of a spilled matrix are scored at a time."""
 
@@ -64,10 +78,11 @@ def default_m(n_classes: int) -> int:
     """Return how many candidates a class has: the paper's numbers, then as many as can be searched.
 
     >>> [default_m(n) for n in (2, 3, 4, 6, 10, 20, 50)]
-    [50, 10, 10, 5, 3, 2, 1]
+    [50, 10, 10, 5, 3, 2, 10]
     """
-    # 3**10 and 2**20 combinations are searched in well under a second; beyond, scores alone decide.
-    return next((m for most, m in ((2, 50), (4, 10), (6, 5), (10, 3), (20, 2)) if n_classes <= most), 1)
+    # 3**10 and 2**20 combinations are searched in well under a second; beyond, not all are.
+    steps = ((2, 50), (4, 10), (6, 5), (10, 3), (EXACT_CLASSES, 2))
+    return next((m for most, m in steps if n_classes <= most), MANY)
 
 
 def checked_m(m: int | None, n_classes: int) -> int:
@@ -76,13 +91,21 @@ def checked_m(m: int | None, n_classes: int) -> int:
         return default_m(n_classes)
     if m < 1:
         raise InputError(f"m is {m}; a class needs at least 1 candidate token")
-    if m**n_classes > SEARCHABLE:
+    if n_classes > EXACT_CLASSES:
+        if m > MOST_OF_MANY:
+            raise InputError(f"m={m} is too much for {n_classes} classes; use m={MOST_OF_MANY} or less")
+    elif m**n_classes > SEARCHABLE:
         most = int(SEARCHABLE ** (1 / n_classes) + 1e-9)
         raise InputError(
             f"m={m} with {n_classes} classes makes {m}^{n_classes} combinations, too many to search exactly; "
-            f"use m={max(most, 1)} or less (the default is {default_m(n_classes)})"
+            f"use m={most} or less (the default is {default_m(n_classes)})"
         )
     return m
+
+
+def kind_of_search(n_classes: int) -> Literal["exact", "not exact"]:
+    """Say whether the verbalizers of so many classes are the best, or good ones (`ascent`)."""
+    return "exact" if n_classes <= EXACT_CLASSES else "not exact"
 
 
 def check_labels(labels: npt.ArrayLike, n_classes: int, n_examples: int) -> Labels:

@@ -10,15 +10,18 @@ invented. So there are two features per token: whether it is above the smallest 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field
 
 from pbsdk.backend import STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
 from pbsdk.errors import BadAnswer
+from pbsdk.learning.heads import TokenOf, Word
 from pbsdk.learning.matrix import CHANCES, TokenMatrix
 
-__all__ = ["View", "view_of"]
+__all__ = ["SavedView", "View", "saved_fields", "view_of"]
 
 LIKELIEST = 300
 """How many tokens of whole answers a view has; from 100 to 1,000 it makes no difference."""
@@ -60,6 +63,50 @@ class View:
         if self.censored and rest is None:
             raise BadAnswer("this classifier learned from a model's top k, and the answer doesn't say where it ends")
         return (_values(codes, rest if self.censored else None) - self.mean) * self.scale
+
+
+class SavedView(BaseModel):
+    """A prompt's view in a file, tokens beside their words; a head adds what it learned about each feature."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    prompt: Annotated[int, Field(ge=0)]
+    censored: bool
+    tokens: tuple[Annotated[int, Field(ge=0)], ...]
+    words: tuple[str, ...]
+    mean: tuple[float, ...]
+    scale: tuple[float, ...]
+
+    @property
+    def n_features(self) -> int:
+        """How many features the view has."""
+        return len(self.tokens) * (2 if self.censored else 1)
+
+    def check(self, place: int, n_prompts: int) -> None:
+        """Refuse what can't be a view of one of a pool's prompts."""
+        if not (len(self.words) == len(self.tokens) and len(self.mean) == len(self.scale) == self.n_features):
+            raise ValueError(f"prompts.{place} needs a word, a mean and a scale for each token")
+        if self.prompt >= n_prompts:
+            raise ValueError(f"prompts.{place} needs a prompt of the {n_prompts}, counted from 0")
+
+    def translated(self, token_of: TokenOf) -> tuple[View, npt.NDArray[np.intp]]:
+        """Return the view in the vocabulary at hand, tokens ascending, and how its features are reordered for that."""
+        tokens = np.array([token_of(*pair) for pair in zip(self.tokens, self.words, strict=True)], dtype=np.int64)
+        order = np.argsort(tokens, kind="stable")
+        both = np.concatenate([order, order + len(order)]) if self.censored else order
+        return View(tokens[order], self.censored, np.array(self.mean)[both], np.array(self.scale)[both]), both
+
+
+def saved_fields(prompt: int, view: View, word: Word) -> dict[str, Any]:
+    """Return the fields of a `SavedView`."""
+    return {
+        "prompt": prompt,
+        "censored": view.censored,
+        "tokens": tuple(view.tokens.tolist()),
+        "words": tuple(word(token) for token in view.tokens.tolist()),
+        "mean": tuple(view.mean.tolist()),
+        "scale": tuple(view.scale.tolist()),
+    }
 
 
 def view_of(matrix: TokenMatrix) -> View:

@@ -16,11 +16,20 @@ import numpy as np
 import numpy.typing as npt
 
 from pbsdk.errors import InputError
+from pbsdk.learning.ascent import AscentSearch
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Validation
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.parameters import check_count
-from pbsdk.learning.verbalizer import Verbalizer, VerbalizerSearch, Weights, check_labels, checked_m, uniform_weights
+from pbsdk.learning.verbalizer import (
+    Verbalizer,
+    VerbalizerSearch,
+    Weights,
+    check_labels,
+    checked_m,
+    kind_of_search,
+    uniform_weights,
+)
 
 __all__ = ["Best", "Searches", "Silent", "Validator", "Voting", "best_single", "one_per_prompt", "vote"]
 
@@ -43,7 +52,7 @@ class Searches:
         self._train = train
         self._labels = check_labels(labels, n_classes, train[0].n_examples)
         self._silent = None if silent is None else silent[: len(self._labels)]
-        self._searches: dict[int, VerbalizerSearch] = {}
+        self._searches: dict[int, VerbalizerSearch | AscentSearch] = {}
         self._unweighted: dict[int, Verbalizer] = {}
 
     @property
@@ -60,7 +69,8 @@ class Searches:
     def best(self, template: int, weights: Weights) -> Verbalizer:
         """Return the template's best verbalizer under some weights; it gets nothing wrong that wasn't asked."""
         if template not in self._searches:
-            self._searches[template] = VerbalizerSearch(self._train[template], self._labels, self.n_classes, self.m)
+            search = VerbalizerSearch if kind_of_search(self.n_classes) == "exact" else AscentSearch
+            self._searches[template] = search(self._train[template], self._labels, self.n_classes, self.m)
         silent = self.silent(template)
         if silent is None:
             return self._searches[template].best(weights)
@@ -164,7 +174,11 @@ def _validated(ensemble: Ensemble, trial: Trial, m: int | None) -> FittedEnsembl
     if trial.validation is not None:
         validator = Validator(trial.validation, trial.n_classes, len(trial.answers), trial.silent)
         accuracy = validator.accuracy(ensemble.learners)
-    facts = {"m": checked_m(m, trial.n_classes), "learners": len(ensemble.learners)}
+    facts = {
+        "m": checked_m(m, trial.n_classes),
+        "search": kind_of_search(trial.n_classes),
+        "learners": len(ensemble.learners),
+    }
     return FittedEnsemble(ensemble, facts=facts, validation_accuracy=accuracy)
 
 
@@ -172,8 +186,10 @@ def _validated(ensemble: Ensemble, trial: Trial, m: int | None) -> FittedEnsembl
 class Voting(Head):
     """One learner per prompt, each with one vote.
 
+    From 21 classes on, the search over words isn't exact (`ascent`); `soft` does better there.
+
     Args:
-        m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for more.
+        m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for up to 20, and 10 for more.
     """
 
     name: ClassVar[str] = "voting"
