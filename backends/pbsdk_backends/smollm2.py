@@ -38,7 +38,7 @@ class SmolLM2Backend(TransformersBackend):
         dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
         batch_tokens: Tokens that run together at most; None suits the device.
         max_length: Tokens of a query at most; None is as many as the model reads.
-        share_text: Read the text of one example once for all its prompts.
+        share_text: Read once what queries begin with: demonstrations, and a text for all its prompts.
     """
 
     protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"

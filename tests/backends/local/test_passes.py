@@ -104,7 +104,7 @@ def test_an_answer_that_is_no_number_is_not_used():
 
 def test_a_real_model_answers_the_same_after_memory_ran_out(folder_of):
     backend = LocalBackend(str(folder_of("gpt2")), device="cpu")
-    queries = [ask(f"Text {number} of the sea.", prompt) for number in range(6) for prompt in (" It is ", " The ")]
+    queries = [ask(f"{word} of the sea. " * 4, prompt) for word in "ABCDEF" for prompt in (" It is ", " The ")]
     expected = [answer.codes.astype(int) for answer in backend.fill(queries)]
     way, failed = backend._passes.way, []
 
