@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -81,6 +82,10 @@ class Borrowed(DynamicCache):
         super().__init__()
         self.length = max((states.length for states in beginnings if states), default=0)
         self._beginnings = beginnings
+        self._runs: list[tuple[slice, States | None]] = []  # rows with one beginning, next to each other
+        for _, run in groupby(range(len(beginnings)), key=lambda index: id(beginnings[index])):
+            first, *more = run
+            self._runs.append((slice(first, first + 1 + len(more)), beginnings[first]))
         self._collected: list[tuple[Tensor, Tensor]] | None = [] if collect else None
 
     def get_seq_length(self, *_args: Any, **_kwargs: Any) -> int:
@@ -93,8 +98,8 @@ class Borrowed(DynamicCache):
         """Return a layer's keys and values (rows, heads, tokens, width) with the beginnings before them."""
         if self._collected is not None:
             self._collected.append((key_states, value_states))
-        keys = [states.keys[layer_idx] if states else None for states in self._beginnings]
-        values = [states.values[layer_idx] if states else None for states in self._beginnings]
+        keys = [states.keys[layer_idx] if states else None for _, states in self._runs]
+        values = [states.values[layer_idx] if states else None for _, states in self._runs]
         return self._joined(keys, key_states), self._joined(values, value_states)
 
     def taken(self, index: int, length: int) -> States:
@@ -115,9 +120,9 @@ class Borrowed(DynamicCache):
         rows, heads, tokens, width = own.shape
         joined = own.new_empty(rows, heads, self.length + tokens, width)
         joined[:, :, self.length :] = own
-        for index, states in enumerate(before):
+        for (run, _), states in zip(self._runs, before, strict=True):
             length = 0 if states is None else states.shape[-2]
             if states is not None:
-                joined[index, :, :length] = states
-            joined[index, :, length : self.length] = 0  # not seen, but what is no number would spread
+                joined[run, :, :length] = states
+            joined[run, :, length : self.length] = 0  # not seen, but what is no number would spread
         return joined

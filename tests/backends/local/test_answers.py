@@ -11,15 +11,8 @@ from pbsdk_backends.local import LocalBackend
 TEXTS = ["The weather is fine.", "", "Stocks fell on Monday as oil prices rose to a record, analysts said.", "Rain."]
 PROMPTS = [" It was ", " It was all ", " The sea is ", ", and ", " It ", " All of it is about the "]
 WAYS = {"roberta": "packed", "xlm-roberta": "packed", "bert": "packed", "electra": "packed", "gpt2": "trie"}
-WAYS |= {
-    "llama": "trie",
-    "mistral": "shared",
-    "bloom": "padded",
-    "fnet": "alone",
-    "distilbert": "padded",
-    "albert": "padded",
-}
-WAYS |= {"deberta": "padded", "deberta-v2": "padded", "modernbert": "padded"}
+WAYS |= {"llama": "trie", "mistral": "shared", "bloom": "padded", "fnet": "alone", "distilbert": "padded"}
+WAYS |= {"albert": "padded", "deberta": "padded", "deberta-v2": "padded", "modernbert": "padded"}
 
 
 def logprobs(backend, queries):
