@@ -4,8 +4,8 @@
     connect("local", model="path/to/folder", device="cuda", dtype="bfloat16")
 
 Masked models (RoBERTa, BERT, ModernBERT, ...) take the mask anywhere. Causal models (GPT-2, Llama,
-...) answer at the end: what follows the mask is not read, and the text of one example is read once for
-all its prompts.
+...) answer at the end: what follows the mask is not read, and what queries begin with is read once for all
+of them.
 
 The precision is float32 unless you choose another. `float16` and `bfloat16` are about twice as fast on
 a GPU and need half the memory, but their numbers shift with the shape of the batch: the same query's
@@ -50,9 +50,9 @@ class LocalBackend(TransformersBackend):
         revision: A branch, tag or commit of a hub model.
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
         dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
-        batch_tokens: The most tokens in one batch; None chooses by device.
-        max_length: The most tokens in one query; None is as many as the model reads.
-        share_text: Let a causal model read the text of one example once for all its prompts.
+        batch_tokens: Tokens that run together at most; None suits the device.
+        max_length: Tokens of a query at most; None is as many as the model reads.
+        share_text: Let a causal model read once what queries begin with: demonstrations, and a text for all its prompts.
         local_files_only: Never ask the hub; use what was downloaded before.
     """
 

@@ -36,9 +36,9 @@ class SmolLM2Backend(TransformersBackend):
     Args:
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
         dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
-        batch_tokens: The most tokens in one batch; None chooses by device.
-        max_length: The most tokens in one query; None is as many as the model reads.
-        share_text: Read the text of one example once for all its prompts.
+        batch_tokens: Tokens that run together at most; None suits the device.
+        max_length: Tokens of a query at most; None is as many as the model reads.
+        share_text: Read once what queries begin with: demonstrations, and a text for all its prompts.
     """
 
     protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"

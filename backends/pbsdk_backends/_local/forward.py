@@ -1,20 +1,21 @@
 """Three ways to run a model over rows of tokens; each returns the logits only at the places asked for.
 
-- `alone`: one row at a time, through the model as its authors wrote it, with logits everywhere. It can't be
-  wrong, and the other two are compared with it when a model is loaded.
-- `padded`: rows side by side. A hook on the model's body keeps the hidden states of the places asked
-  for and drops the rest, so that the vocabulary head, whatever the architecture, runs only
-  there. Trees of tokens bring their own positions and their own attention mask (`sight`).
-- `packed`: for BERT-shaped encoders on a CPU. All rows are joined into one long row without padding; only
-  attention respects their borders. The last layer needs every token's keys and values, but everything
-  else in it only at the mask.
+- `alone`: one row at a time, through the model as its authors wrote it, logits everywhere. It can't be
+  wrong, and it is what the other two are measured against when a model is loaded.
+- `padded`: rows side by side. A hook on the model's body keeps the hidden states of the asked
+  places and drops the rest, so that the vocabulary head, whichever the architecture has, runs only
+  there. Trees of tokens bring their own positions and their own sight, and may go on from beginnings
+  that were read before.
+- `packed`: for BERT-shaped encoders on a CPU. All rows stand in one long row without padding; only
+  attention looks at the borders. The last layer needs every token's keys and values, but everything
+  else of it only at the mask.
 
 A way is used only if it gives the same numbers as `alone` on a short text; if not, the next one is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -24,11 +25,19 @@ from torch import Tensor
 from torch.nn import functional
 from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
 
-from pbsdk_backends._local.sharing import Row
+from pbsdk_backends._local.prefixes import Beginnings, Borrowed, States
+from pbsdk_backends._local.sharing import Beginning, Row, chain
 
 __all__ = ["Forward", "Way", "agree", "position_offset"]
 
 Way = Callable[[Sequence[Row]], Tensor]
+
+LEAST_ROOM = 2**28
+"""Bytes that may be kept for beginnings, whatever the model's size."""
+SHARE_OF_WEIGHTS = 4
+"""Large models may keep this part of their weights' size for beginnings."""
+READ_TOGETHER = 1024
+"""Tokens of beginnings that are read side by side at most, unless one alone has more."""
 
 
 def position_offset(model: Any) -> int:
@@ -51,7 +60,11 @@ def agree(ours: Tensor, plain: Tensor) -> bool:
 
 
 class Forward:
-    """A model on a device, and the ways to run it."""
+    """A model on a device, and the ways to run it.
+
+    What causal rows go on from is kept in `beginnings`: at most 256 MiB, or a quarter of the weights' size if that is more.
+    The beginnings of one batch are held besides, while it runs.
+    """
 
     def __init__(self, model: Any, *, causal: bool) -> None:
         self.model = model
@@ -59,6 +72,8 @@ class Forward:
         self.device: torch.device = model.device
         self._offset = position_offset(model)
         self._extra = {"use_cache": False} if causal else {}
+        weights = sum(weight.nbytes for weight in model.parameters())
+        self.beginnings = Beginnings(max(LEAST_ROOM, weights // SHARE_OF_WEIGHTS))
 
     def alone(self, rows: Sequence[Row]) -> Tensor:
         """Run rows one at a time, with logits everywhere."""
@@ -70,8 +85,6 @@ class Forward:
 
     def padded(self, rows: Sequence[Row]) -> Tensor:
         """Run rows side by side, with logits at the asked places."""
-        width = max(len(row.ids) for row in rows)
-        ids = self._tensor([row.ids + [row.ids[0]] * (width - len(row.ids)) for row in rows])  # (B, T)
         where = [(index, ask) for index, row in enumerate(rows) for ask in row.asks]
         index = self._tensor(where)
 
@@ -82,27 +95,67 @@ class Forward:
             output.last_hidden_state = kept
             return output
 
+        extra: dict[str, Any] = self._extra
+        if any(row.after for row in rows):
+            held = self._hold(row.after for row in rows)
+            cache = Borrowed([held[row.after.ids] if row.after else None for row in rows])
+            extra = {"past_key_values": cache, "use_cache": True}
         hook = self.model.base_model.register_forward_hook(at_asks)
         try:
-            logits = self.model(input_ids=ids, **self._sight(rows, width), **self._extra).logits
+            logits = self.model(**self._side_by_side(rows), **extra).logits
         finally:
             hook.remove()
         return logits[0]  # type: ignore[no-any-return]
 
-    def _sight(self, rows: Sequence[Row], width: int) -> dict[str, Tensor]:
-        """Return the attention mask, and for trees the positions."""
+    def _hold(self, wanted: Iterable[Beginning | None]) -> dict[tuple[int, ...], States]:
+        """Return the states of beginnings; those not kept are read, the shorter ones first."""
+        held: dict[tuple[int, ...], States] = {}
+        missing: dict[tuple[int, ...], Beginning] = {}
+        for one in wanted:
+            beginning = one
+            while beginning and beginning.ids not in held and beginning.ids not in missing:
+                states = self.beginnings.get(beginning.ids)
+                if states:
+                    held[beginning.ids] = states
+                    break
+                missing[beginning.ids] = beginning
+                beginning = beginning.after
+        while missing:
+            ready = [one for one in missing.values() if one.after is None or one.after.ids in held]
+            ready = sorted(ready, key=lambda one: len(one.ids))
+            together = ready[: max(1, READ_TOGETHER // len(ready[-1].ids))]
+            for one, states in zip(together, self._read(together, held), strict=True):
+                held[one.ids] = states
+                self.beginnings.put(one.ids, states)
+                del missing[one.ids]
+        return held
+
+    def _read(self, beginnings: Sequence[Beginning], held: dict[tuple[int, ...], States]) -> list[States]:
+        """Read beginnings side by side."""
+        rows = [chain(beginning) for beginning in beginnings]
+        cache = Borrowed([held[row.after.ids] if row.after else None for row in rows], collect=True)
+        self.model.base_model(**self._side_by_side(rows), past_key_values=cache, use_cache=True)
+        return [cache.taken(index, len(row.ids)) for index, row in enumerate(rows)]
+
+    def _side_by_side(self, rows: Sequence[Row]) -> dict[str, Tensor]:
+        """Return tokens (B, T), the attention mask, and for trees the positions."""
+        width = max(len(row.ids) for row in rows)
+        ids = self._tensor([row.ids + [row.ids[0]] * (width - len(row.ids)) for row in rows])
         if rows[0].sight is None:
             mask = [[1] * len(row.ids) + [0] * (width - len(row.ids)) for row in rows]
-            return {"attention_mask": self._tensor(mask)}
-        seen = np.zeros((len(rows), 1, width, width), dtype=np.bool_)
+            return {"input_ids": ids, "attention_mask": self._tensor(mask)}
+        start = max(row.start for row in rows)
+        seen = np.zeros((len(rows), 1, width, start + width), dtype=np.bool_)
         depths = np.zeros((len(rows), width), dtype=np.int64)
         for index, row in enumerate(rows):
-            seen[index, 0, : len(row.ids), : len(row.ids)] = row.sight
+            seen[index, 0, : len(row.ids), : row.start] = True
+            seen[index, 0, : len(row.ids), start : start + len(row.ids)] = row.sight
             depths[index, : len(row.ids)] = row.depths or 0
         # Additive and finite: every attention implementation handles it, and padding that sees nothing gives no NaN.
         dtype = self.model.dtype
         hidden = torch.zeros(seen.shape, dtype=dtype).masked_fill_(torch.from_numpy(~seen), torch.finfo(dtype).min)
-        return {"attention_mask": hidden.to(self.device), "position_ids": torch.from_numpy(depths).to(self.device)}
+        positions = torch.from_numpy(depths).to(self.device)
+        return {"input_ids": ids, "attention_mask": hidden.to(self.device), "position_ids": positions}
 
     def can_pack(self) -> bool:
         """Say whether the model's body is built like BERT's, whose layers `packed` knows."""

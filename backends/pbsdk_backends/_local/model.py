@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from itertools import chain
 from typing import Any, ClassVar
 
 import numpy as np
@@ -32,7 +31,8 @@ from pbsdk.backend import (
 from pbsdk.errors import BackendUnavailable, InputError, ModelUnusable
 from pbsdk_backends._local.forward import Forward, Way, agree, position_offset
 from pbsdk_backends._local.passes import Passes
-from pbsdk_backends._local.sharing import Row, single, tree
+from pbsdk_backends._local.sharing import Beginning, Row, single, tree
+from pbsdk_backends._local.tries import rows_of
 from pbsdk_backends._local.weights import Loaded
 from pbsdk_backends._tokens.reading import Reader, Reading, surface_words
 
@@ -49,7 +49,8 @@ class TransformersBackend(MaskedLMBackend):
     """What the adapters `local` and `smollm2` have in common.
 
     Attributes:
-        way: How the model is run: `packed`, `padded`, `shared` (a causal model, trees) or `alone`.
+        way: How the model is run: `packed`, `padded`, `trie` (a causal model, each beginning read once), `shared` (trees
+            alone) or `alone`.
     """
 
     protocol: ClassVar[str] = "transformers/1"
@@ -78,10 +79,14 @@ class TransformersBackend(MaskedLMBackend):
         self._tree_limit = min([TREE_LIMIT, *_windows(loaded.model.config)])
         self._lock = threading.Lock()
         self._closed = False
-        forward = Forward(self._model, causal=self._causal)
-        self.way, run, columns = self._choose_way(forward, share_text=share_text)
+        self._forward = Forward(self._model, causal=self._causal)
+        self._before: list[list[int]] = []
+        self.way, run, columns = self._choose_way(self._forward, share_text=share_text)
+        self._forward.beginnings.clear()
         self._passes = Passes(
-            run, batch_tokens=batch_tokens or (1024 if on_cpu else 16384), padded=self.way in {"padded", "shared"}
+            run,
+            batch_tokens=batch_tokens or (1024 if on_cpu else 16384),
+            padded=self.way in {"padded", "shared", "trie"},
         )
         self.identity = ModelIdentity(
             name,
@@ -106,8 +111,8 @@ class TransformersBackend(MaskedLMBackend):
             raise BackendUnavailable("this backend is closed; connect again", retryable=False)
         readings = [self._reader.read(query) for query in queries]
         answers: dict[int, MaskDistribution] = {}
-        with self._lock:  # the ways attach hooks to the model
-            for owners, logprobs in self._passes.run(self._rows(queries, readings)):
+        with self._lock:  # the ways hang hooks into the model
+            for owners, logprobs in self._passes.run(self._rows(readings)):
                 for owner, codes in zip(owners, _codes(logprobs, tokens), strict=True):
                     reading = readings[owner]
                     answers[owner] = MaskDistribution(
@@ -122,26 +127,19 @@ class TransformersBackend(MaskedLMBackend):
     def close(self) -> None:
         """Free the weights' memory."""
         self._closed = True
+        self._forward.beginnings.clear()
         self._model.to("meta")
 
-    def _rows(self, queries: Sequence[MaskedQuery], readings: Sequence[Reading]) -> list[Row]:
-        """Return rows that answer all readings: one each, or one tree per example."""
-        if self.way != "shared":
-            return [single(owner, reading) for owner, reading in enumerate(readings)]
-        examples: dict[str, list[int]] = {}
-        for owner, query in enumerate(queries):
-            examples.setdefault(query.example, []).append(owner)
-        return list(chain.from_iterable(self._trees(owners, readings) for owners in examples.values()))
-
-    def _trees(self, owners: list[int], readings: Sequence[Reading]) -> list[Row]:
-        """Return one tree for an example, or several if one would be too large."""
-        if len(owners) == 1:
-            return [single(owners[0], readings[owners[0]])]
-        row = tree(owners, readings)
-        if len(row.ids) <= self._tree_limit:
-            return [row]
-        half = len(owners) // 2
-        return self._trees(owners[:half], readings) + self._trees(owners[half:], readings)
+    def _rows(self, readings: Sequence[Reading]) -> list[Row]:
+        """Return rows that answer all readings: one each, or as they share."""
+        if self.way == "trie":
+            found = self._forward.beginnings.lengths
+            rows = rows_of(readings, limit=self._tree_limit, found=found, before=self._before)
+            self._before = sorted(reading.ids for reading in readings)
+            return rows
+        if self.way == "shared":
+            return rows_of(readings, limit=self._tree_limit, found=None)
+        return [single(owner, reading) for owner, reading in enumerate(readings)]
 
     def _choose_way(self, forward: Forward, *, share_text: bool) -> tuple[str, Way, int]:
         """Return the fastest way that gives the same numbers as the plain one, and the width of the head."""
@@ -152,6 +150,8 @@ class TransformersBackend(MaskedLMBackend):
         if forward.can_pack():
             ways.append(("packed", forward.packed, lambda: plain))
         if self._causal and share_text:
+            if _looks_everywhere(self._model.config):
+                ways.append(("trie", forward.padded, lambda: _after_beginnings(readings)))
             ways.append(("shared", forward.padded, lambda: [tree([0, 1], readings), tree([2], readings)]))
         ways.append(("padded", forward.padded, lambda: plain))
         with torch.inference_mode():
@@ -177,6 +177,13 @@ def _trial(text: str, prompt: str) -> MaskedQuery:
     return MaskedQuery((Part("input", text), Part("prompt", prompt + " "), Part("mask"), Part("prompt", ".")), "", "")
 
 
+def _after_beginnings(readings: Sequence[Reading]) -> list[Row]:
+    """Return the trial's queries after beginnings of all kinds: a short one, one that goes on from it, and none."""
+    short = Beginning(tuple(readings[0].ids[:1]))
+    longer = Beginning(tuple(readings[1].ids[:3]), short)
+    return [tree([0], readings, short), tree([0, 1], readings, longer), tree([2], readings)]
+
+
 def _longest(model: Any, tokenizer: Any) -> int:
     """Return the most tokens that the model reads."""
     places = getattr(model.config, "max_position_embeddings", None)
@@ -190,6 +197,12 @@ def _windows(config: Any) -> list[int]:
     """Return the windows of local attention: a tree longer than one would need a narrower attention mask."""
     values = [getattr(config, name, None) for name in WINDOWS]
     return [value for value in values if isinstance(value, int) and value > 0]
+
+
+def _looks_everywhere(config: Any) -> bool:
+    """Say whether every layer looks at all tokens; a window, longer than a trial, would not show in it."""
+    kinds = getattr(config, "layer_types", None) or ["full_attention"]
+    return not _windows(config) and set(kinds) == {"full_attention"}
 
 
 def _codes(logprobs: Tensor, tokens: Tokens | None) -> np.ndarray[Any, np.dtype[np.uint16]]:

@@ -1,14 +1,15 @@
 """Which rows run together, and what happens when they don't fit.
 
-Rows are sorted by length, longest first (trees separately from plain rows), and split into batches of a limited
-number of tokens; a batch ends early where the next row would be mostly padding. If memory runs out, the
-batch is halved, and the limit with it, and work continues. The result is log-probabilities in float32,
-whatever the model's own precision.
+Rows are sorted by length (trees apart from plain rows, rows with one beginning together), and cut into batches by a
+budget of tokens; a batch ends early where the next row would bring much padding. If memory runs out, the batch is halved and the
+budget with it, and work goes on. What comes out is log-probabilities in float32, whatever
+the model's own precision.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -20,7 +21,9 @@ from pbsdk_backends._local.sharing import Row
 __all__ = ["Passes", "batches"]
 
 LITTLE_PADDING = 0.85
-"""A row at least this long, relative to the longest of its batch, wastes little."""
+"""A row this long, next to its batch's longest, is no waste."""
+SEEN = 8
+"""So many tokens of a row's beginning count as one: they are not run, but copied and looked at."""
 
 
 def batches(rows: Sequence[Row], budget: int, *, padded: bool) -> Iterator[list[Row]]:
@@ -30,23 +33,36 @@ def batches(rows: Sequence[Row], budget: int, *, padded: bool) -> Iterator[list[
     >>> [[len(row.ids) for row in batch] for batch in batches(rows, 16, padded=True)]
     [[8, 8], [3, 2]]
     """
-    ordered = sorted(rows, key=lambda row: (row.sight is None, -len(row.ids)))
+    ordered = _ordered(rows)
     if not padded and ordered:
         total = sum(len(row.ids) for row in ordered)
         budget = max(total // -(-total // budget) + 1, len(ordered[0].ids))  # batches of one size
     batch: list[Row] = []
-    used = 0
+    used = width = start = 0
     for row in ordered:
-        width = len(batch[0].ids) if batch and padded else len(row.ids)
-        wasteful = padded and len(row.ids) < LITTLE_PADDING * width and used >= budget / 2
+        wide, far = max(width, len(row.ids)), max(start, row.start)
+        total = (len(batch) + 1) * (wide + far // SEEN) if padded else used + len(row.ids)
+        wasteful = padded and min(width, len(row.ids)) < LITTLE_PADDING * wide and used >= budget / 2
         unlike = bool(batch) and (batch[0].sight is None) != (row.sight is None)
-        if batch and (used + width > budget or wasteful or unlike):
+        if batch and (total > budget or wasteful or unlike):
             yield batch
-            batch, used, width = [], 0, len(row.ids)
+            batch, wide, far = [], len(row.ids), row.start
+            total = wide + far // SEEN
         batch.append(row)
-        used += width
+        used, width, start = total, wide, far
     if batch:
         yield batch
+
+
+def _ordered(rows: Sequence[Row]) -> list[Row]:
+    """Return rows by length, those with one beginning together; by turns the longest or the shortest come first."""
+
+    def kind(row: Row) -> tuple[bool, int, tuple[int, ...]]:
+        return row.sight is None, -row.start, row.after.ids if row.after else ()
+
+    groups = groupby(sorted(rows, key=kind), key=kind)
+    turns = [sorted(group, key=lambda row: -len(row.ids)) for _, group in groups]
+    return [row for turn, group in enumerate(turns) for row in (group[::-1] if turn % 2 else group)]
 
 
 class Passes:

@@ -4,7 +4,7 @@ from helpers.tiny_models import ask
 
 from pbsdk.errors import BackendUnavailable, BadAnswer
 from pbsdk_backends._local.passes import Passes, batches
-from pbsdk_backends._local.sharing import Row, tree
+from pbsdk_backends._local.sharing import Beginning, Row, tree
 from pbsdk_backends._tokens.reading import Reading
 from pbsdk_backends.local import LocalBackend
 
@@ -53,6 +53,21 @@ def test_trees_and_plain_rows_never_share_a_batch():
     trees = [tree([0, 1], [Reading([1, 2, 3], 2, 0), Reading([1, 2, 4], 2, 0)])]
     for batch in batches([*rows_of(3, 4, 5), *trees], 1000, padded=True):
         assert len({row.sight is None for row in batch}) == 1
+
+
+def test_rows_with_one_beginning_run_together_and_what_they_see_counts():
+    def after(beginning, *lengths):
+        return [
+            tree([0], [Reading([beginning] * 80 + [1] * own, 79 + own, 0)], Beginning((beginning,) * 80))
+            for own in lengths
+        ]
+
+    rows = after(1, 10, 50, 30) + after(2, 12, 52, 32)
+    (one,) = batches(rows[::2] + rows[1::2], 10_000, padded=True)
+    assert [len(row.ids) for row in one] == [50, 30, 10, 12, 32, 52]
+    assert [row.after.ids[0] for row in one] == [1, 1, 1, 2, 2, 2]
+    few = list(batches(after(1, *[10] * 8), 40, padded=True))
+    assert [len(batch) for batch in few] == [2] * 4
 
 
 @pytest.mark.parametrize(
@@ -104,7 +119,7 @@ def test_an_answer_that_is_no_number_is_not_used():
 
 def test_a_real_model_answers_the_same_after_memory_ran_out(folder_of):
     backend = LocalBackend(str(folder_of("gpt2")), device="cpu")
-    queries = [ask(f"Text {number} of the sea.", prompt) for number in range(6) for prompt in (" It is ", " The ")]
+    queries = [ask(f"{word} of the sea. " * 4, prompt) for word in "ABCDEF" for prompt in (" It is ", " The ")]
     expected = [answer.codes.astype(int) for answer in backend.fill(queries)]
     way, failed = backend._passes.way, []
 
