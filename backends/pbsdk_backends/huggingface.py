@@ -90,7 +90,7 @@ class HuggingFaceBackend(MaskedLMBackend):
         if top_k < 1 or max_characters < 1 or not mask_token:
             raise InputError("top_k and max_characters must be at least 1, and mask_token must not be empty")
         address = url or f"{SERVERLESS}/{model}"
-        self._transport = Transport(address, Network.of(network), key=api_key, own="hf_token")
+        self._transport = Transport(address, Network.of(network), key=api_key, own=["hf_token"])
         self._top_k = top_k
         self._count: int | None = None
         self._lock = threading.Lock()

@@ -53,6 +53,7 @@ class LocalBackend(TransformersBackend):
         batch_tokens: Tokens that run together at most; None suits the device.
         max_length: Tokens of a query at most; None is as many as the model reads.
         share_text: Let a causal model read once what queries begin with: demonstrations, and a text for all its prompts.
+        chat: Ask by the model's chat template: the user says the text, and the prompt's last words begin the answer.
         local_files_only: Never ask the hub; use what was downloaded before.
     """
 
@@ -73,16 +74,19 @@ class LocalBackend(TransformersBackend):
         batch_tokens: int | None = None,
         max_length: int | None = None,
         share_text: bool = True,
+        chat: bool = False,
         local_files_only: bool = False,
     ) -> None:
         place, precision = choose_device(device), choose_dtype(dtype)
         source = locate(model, revision, local_files_only=local_files_only)
         files = weight_files(source)
         loaded = load(source, place, precision)
+        if chat:
+            loaded = loaded.chatting(source.name)
         details = {
             "weights": digest_files(files),
             "config": loaded.config_digest,
-            "tokenizer": loaded.tokenizer_digest,
+            **loaded.reading,
         }
         if source.revision is not None:
             details["revision"] = source.revision

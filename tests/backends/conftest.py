@@ -10,7 +10,8 @@ from pbsdk.testing import FakeBackend
 
 @pytest.fixture(autouse=True)
 def bare_environment(monkeypatch):
-    for name in ("HF_TOKEN", "OPENAI_API_KEY", "PBSDK_API_KEY", "HTTP_PROXY", "http_proxy", "NETRC"):
+    keys = ("HF_TOKEN", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "PBSDK_API_KEY")
+    for name in (*keys, "OPENAI_BASE_URL", "HTTP_PROXY", "http_proxy", "NETRC"):
         monkeypatch.delenv(name, raising=False)
 
 

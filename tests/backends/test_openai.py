@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from helpers.servers import OpenAIScript, Reply, json_reply, query, scripted, sh
 from pbsdk.backend import MaskedQuery, Part
 from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable
 from pbsdk.testing import BackendContract, FakeBackend
-from pbsdk_backends.openai import INSTRUCTION, OpenAIBackend
+from pbsdk_backends.openai import OpenAIBackend
 
 
 @pytest.fixture(params=[{"completions": 50}, {"chat": 20}], ids=["completions", "chat"], scope="module")
@@ -27,12 +28,13 @@ class TestContract(BackendContract):
 @pytest.mark.parametrize(
     ("script", "api", "top", "requests"),
     [
-        ({"completions": 5}, "completions", 5, 3),
+        ({"completions": 5}, "completions", 5, 6),
+        ({"completions": 8}, "completions", 8, 5),
         ({"completions": 20}, "completions", 20, 2),
         ({"completions": 1000}, "completions", 100, 1),
         ({"completions": 1000, "chat": 20}, "completions", 100, 1),
-        ({"chat": 20}, "chat", 20, 4),
-        ({"chat": 5}, "chat", 5, 5),
+        ({"chat": 20}, "chat", 20, 1 + 2 + 2),
+        ({"chat": 5}, "chat", 5, 1 + 6 + 2),
     ],
 )
 def test_what_the_server_allows_is_found_out_once(script, api, top, requests):
@@ -56,7 +58,7 @@ def test_naming_both_asks_once():
     script = OpenAIScript(completions=20, chat=20)
     with (
         scripted(script) as server,
-        OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", top=7) as backend,
+        OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", top=7, prefill=False) as backend,
     ):
         assert (backend.identity.details["api"], backend.abilities.top, len(server.asked)) == ("chat", 7, 1)
 
@@ -87,15 +89,132 @@ def test_a_word_has_the_same_number_in_every_backend():
     assert tokens[0] == tokens[1]
 
 
-def test_a_chat_model_is_told_what_to_do():
+FILLED = [
+    {"role": "user", "content": "The sun was shining all day. The weather was ___"},
+    {"role": "assistant", "content": "fine"},
+    {"role": "user", "content": "She plays the piano every evening. Her hobby is ___"},
+    {"role": "assistant", "content": "music"},
+]
+
+
+def test_a_chat_server_that_begins_a_new_turn_is_shown_a_blank():
     with scripted(OpenAIScript(chat=5)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat") as backend:
+        assert backend.identity.details["opening"] == "blank"
         backend.fill([query("x")])
         assert server.asked[-1].json["messages"] == [
-            {"role": "system", "content": INSTRUCTION},
-            {"role": "user", "content": "x It was"},
+            {"role": "system", "content": "Fill in the blank with one word."},
+            *FILLED,
+            {"role": "user", "content": "x It was ___"},
         ]
-        other = OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", instruction="Go on.")
+        other = OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", instruction="Guess.")
         assert other.identity != backend.identity
+        other.fill([query("x")])
+        assert server.asked[-1].json["messages"][0] == {"role": "system", "content": "Guess."}
+
+
+@pytest.mark.parametrize("opening", ["told", "last"])
+def test_a_chat_server_that_goes_on_with_a_turn_is_given_its_beginning(opening):
+    """vLLM has to be told; llama.cpp, which takes either, and others go on by themselves."""
+    script = OpenAIScript(chat=20, opening=opening)
+    with scripted(script) as server, OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat") as backend:
+        assert backend.identity.details["opening"] == opening
+        backend.fill([query("fine weather")])
+        sent = server.asked[-1].json
+        assert sent["messages"] == [
+            {"role": "user", "content": "fine weather"},
+            {"role": "assistant", "content": "It was"},
+        ]
+        assert (sent.get("continue_final_message"), sent.get("add_generation_prompt")) == (
+            (True, False) if opening == "told" else (None, None)
+        )
+        backend.fill([MaskedQuery((Part("input", "fine weather"), Part("prompt", " "), Part("mask")), "e", "p")])
+        assert server.asked[-1].json["messages"] == [{"role": "user", "content": "fine weather"}]
+        assert "continue_final_message" not in server.asked[-1].json
+
+
+def test_a_beginning_that_is_asked_for_and_refused_is_said_at_once():
+    def refuses(asked):
+        if asked.json["messages"][-1]["role"] == "assistant":
+            return json_reply({"error": {"message": "the last message must be the user's"}}, 400)
+        return OpenAIScript(chat=20)(asked)
+
+    with scripted(refuses) as server:
+        with pytest.raises(ModelUnusable, match="leave prefill out"):
+            OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", prefill=True)
+        with OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat") as backend:
+            assert backend.identity.details["opening"] == "blank"
+
+
+def listed(*entries, model="tiny"):
+    """An answer of llama.cpp's to completions: in the form of chat, with numbers and bytes."""
+    places = [
+        {"id": number, "token": text, "bytes": list(data), "logprob": value} for number, text, data, value in entries
+    ]
+    choice = {"text": "", "index": 0, "logprobs": {"content": [{**places[0], "top_logprobs": places}]}}
+    return {"model": model, "choices": [choice], "usage": {"prompt_tokens": 5}}
+
+
+LLAMA = listed(
+    (7042, " Paris", b" Paris", -0.25),
+    (216, " ", b" ", -4.75),
+    (5549, " ", b" \xc3", -7.5),
+    (2, "", b"", -8.0),
+    (321, "", b"\xe2\x80", -11.0),
+    (142, "", b"\xc3", -13.0),
+)
+
+
+def test_completions_in_the_form_of_chat_are_read():
+    with scripted(lambda _: json_reply(LLAMA)) as server, OpenAIBackend("tiny", url=server.url, top=6) as backend:
+        assert backend.identity.details["api"] == "completions"
+        (answer,) = backend.fill([query("x")])
+        found = {backend.vocabulary[int(t)]: value for t, value in zip(answer.tokens, answer.logprobs, strict=True)}
+        assert found == {" Paris": -0.25, " ": -4.75}
+
+
+def test_two_tokens_with_the_same_word_are_that_word_together():
+    reply = listed((10, "A", b"A", np.log(0.25)), (11, "A", b"A", np.log(0.5)), (12, "B", b"B", np.log(0.125)))
+    with scripted(lambda _: json_reply(reply)) as server, OpenAIBackend("tiny", url=server.url, top=3) as backend:
+        (answer,) = backend.fill([query("x")])
+        found = {backend.vocabulary[int(t)]: value for t, value in zip(answer.tokens, answer.logprobs, strict=True)}
+        assert found == pytest.approx({"A": np.log(0.75), "B": np.log(0.125)}, abs=0.0005)
+
+
+def test_one_token_twice_is_a_bad_answer():
+    good, bad = listed((10, "A", b"A", -1.0)), listed((10, "A", b"A", -1.0), (10, "A", b"A", -2.0))
+    replies = iter([json_reply(good), json_reply(bad)])
+    with scripted(lambda _: next(replies)) as server:
+        backend = OpenAIBackend("tiny", url=server.url, api="completions", top=1)
+        with backend, pytest.raises(BadAnswer, match="twice"):
+            backend.fill([query("x")])
+
+
+def test_the_address_of_the_environment_is_used_and_named(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "gateway-key")
+    with scripted(OpenAIScript(completions=5)) as server:
+        monkeypatch.setenv("OPENAI_BASE_URL", f"{server.url}/v1")
+        with pytest.warns(UserWarning, match=server.url.removeprefix("http://")):
+            OpenAIBackend("tiny", top=5).close()
+        OpenAIBackend("tiny", url=f"{server.url}/v1", top=5).close()  # no warning, the same key
+        assert [asked.headers["Authorization"] for asked in server.asked] == ["Bearer gateway-key"] * 2
+    assert OpenAIBackend.checkup().facts["host"] == "127.0.0.1"
+
+
+def test_azure_gets_its_version_and_its_header():
+    with scripted(lambda _: json_reply(completion({" a": -0.5}, model="gpt-4o-mini-2024-07-18"))) as server:
+        url = f"{server.url}/openai/deployments/mine?api-version=2024-10-21"
+        with OpenAIBackend("mine", url=url, api="completions", top=1, api_key="azure-key") as backend:
+            pickle.loads(pickle.dumps(backend)).fill([query("x")])
+            assert backend.identity.details["served"] == "gpt-4o-mini-2024-07-18"
+        first, second = server.asked
+        assert first.path == second.path == "/openai/deployments/mine/completions?api-version=2024-10-21"
+        assert first.headers["api-key"] == "azure-key"
+        assert "Authorization" not in first.headers
+
+
+def test_other_queries_in_the_address_are_refused():
+    with pytest.raises(InputError, match="api-version"):
+        OpenAIBackend("tiny", url="http://127.0.0.1:9/v1?key=secret")
 
 
 def test_the_token_drawn_is_left_out_where_it_comes_as_one_more():

@@ -220,7 +220,7 @@ def parse(arguments):
 @pytest.fixture
 def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for name in ("HF_TOKEN", "OPENAI_API_KEY", "PBSDK_API_KEY", "PBSDK_BACKEND"):
+    for name in ("HF_TOKEN", "OPENAI_API_KEY", "OPENAI_BASE_URL", "PBSDK_API_KEY", "PBSDK_BACKEND"):
         monkeypatch.delenv(name, raising=False)
 
 

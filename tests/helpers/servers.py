@@ -150,6 +150,8 @@ class OpenAIScript:
     """Answer without log-probabilities."""
     extra: bool = False
     """Show the token drawn as one more."""
+    opening: str = ""
+    """How the assistant's turn may be begun: "told" as with vLLM, "last" as with llama.cpp, or not at all."""
 
     def __call__(self, asked: Asked) -> Reply:
         limit = {"/v1/completions": self.completions, "/v1/chat/completions": self.chat}.get(asked.path, 0)
@@ -163,6 +165,11 @@ class OpenAIScript:
         text = request["messages"][-1]["content"] if chat else request["prompt"]
         (answer,) = self.backend.fill([MaskedQuery((Part("input", text), Part("mask")), "e", "p")])
         best = shown(answer, self.backend, count + 1 if self.extra else count)
+        if chat and request["messages"][-1] == {"role": "assistant", "content": "Anna lives in"}:
+            told = request.get("continue_final_message", False) and not request.get("add_generation_prompt", True)
+            if told and self.opening == "last":
+                return json_reply({"error": {"message": "unknown field"}}, 400)
+            best = [(" Paris" if self.opening == ("told" if told else "last") else "Paris", -0.1)]
         logprobs: Any = {"top_logprobs": [dict(best)], "tokens": [best[0][0]]}
         if chat:
             places = [{"token": word, "logprob": value, "bytes": None} for word, value in best]

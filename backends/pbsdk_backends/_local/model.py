@@ -75,7 +75,7 @@ class TransformersBackend(MaskedLMBackend):
             raise InputError(f"batch_tokens={batch_tokens} must be at least 1")
         self.max_length = max_length or limit
         on_cpu = self._model.device.type == "cpu"
-        self._reader = Reader(loaded.tokenizer, causal=self._causal, max_length=self.max_length)
+        self._reader = Reader(loaded.tokenizer, causal=self._causal, max_length=self.max_length, frame=loaded.frame)
         self._tree_limit = min([TREE_LIMIT, *_windows(loaded.model.config)])
         self._lock = threading.Lock()
         self._closed = False

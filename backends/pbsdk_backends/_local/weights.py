@@ -14,7 +14,7 @@ import logging
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,7 +31,9 @@ from huggingface_hub.errors import (
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
+from pbsdk.backend import digest
 from pbsdk.errors import InputError, ModelUnusable
+from pbsdk_backends._tokens.chat import Frame, frame_of
 
 __all__ = [
     "Loaded",
@@ -72,6 +74,18 @@ class Loaded:
     kind: Kind
     config_digest: str
     tokenizer_digest: str
+    frame: Frame | None = None
+    """The chat template around a query, if it is to be used."""
+
+    @property
+    def reading(self) -> dict[str, str]:
+        """What tells apart two ways to read a text: the tokenizer, and the chat template if it is used."""
+        chat = {} if self.frame is None else {"chat": digest(*self.frame)}
+        return {"tokenizer": self.tokenizer_digest, **chat}
+
+    def chatting(self, name: str) -> Loaded:
+        """Return the same model, asked by its chat template."""
+        return replace(self, frame=frame_of(self.tokenizer, name, causal=self.kind == "causal"))
 
 
 @contextmanager

@@ -130,15 +130,17 @@ class HttpRefusal(QueryRefused):
     status = 0
 
 
-class _Bearer(AuthBase):
-    """Puts the key into the header; its mere presence keeps the library from reading `.netrc`."""
+class _Auth(AuthBase):
+    """Puts the key into its header; being there at all, it keeps the library from `.netrc`."""
 
-    def __init__(self, key: SecretStr | None) -> None:
+    def __init__(self, key: SecretStr | None, header: str) -> None:
         self._key = key
+        self._header = header
 
     def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
         if self._key is not None:
-            request.headers["Authorization"] = f"Bearer {self._key.get_secret_value()}"
+            scheme = "Bearer " if self._header == "Authorization" else ""
+            request.headers[self._header] = scheme + self._key.get_secret_value()
         return request
 
 
@@ -148,21 +150,32 @@ class Transport:
     Args:
         url: the address that all paths start with.
         network: workers, time-outs and limits.
-        key: the key, if given; otherwise it is looked up in the environment.
-        own: which of the environment's keys is the provider's own.
+        key: the key, if given; else it is looked for in the environment.
+        own: the provider's own keys there, the first that is set.
+        header: which header carries the key.
+        query: what every address ends with, after a question mark.
     """
 
-    def __init__(
-        self, url: str, network: Network, *, key: str | SecretStr | None = None, own: ProviderKey | None = None
+    def __init__(  # noqa: PLR0913 - what a provider's way of being asked consists of, given by keyword
+        self,
+        url: str,
+        network: Network,
+        *,
+        key: str | SecretStr | None = None,
+        own: Sequence[ProviderKey] = (),
+        header: str = "Authorization",
+        query: str = "",
     ) -> None:
         self.url = checked_address(url, network.allow_plain_http)
         self.network = network
         self._own = own
-        self._key = find_key(key, url, own)
+        self._header = header
+        self._query = query
+        self._key = find_key(key, url, *own)
         self._pace = Pace(network.requests_per_second)
         self._session = requests.Session()
-        self._session.auth = _Bearer(self._key)
-        # No compression: the expanded size couldn't be limited, and our codes hardly compress.
+        self._session.auth = _Auth(self._key, header)
+        # An answer comes as it is: what unfolds can't be capped, and our codes hardly shrink.
         self._session.headers["Accept-Encoding"] = "identity"
         self._pool = HTTPAdapter(pool_connections=1, pool_maxsize=network.workers, max_retries=0)
         around = self._session.merge_environment_settings(self.url, {}, stream=True, verify=True, cert=None)
@@ -171,7 +184,8 @@ class Transport:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process finds the key in its own environment; it is not written down.
-        return partial(Transport, own=self._own), (self.url, self.network)
+        again = partial(Transport, own=self._own, header=self._header, query=self._query)
+        return again, (self.url, self.network)
 
     def __repr__(self) -> str:
         return f"Transport({self.url!r})"
@@ -193,14 +207,17 @@ class Transport:
 
     def get(self, path: str, **headers: str) -> Reply:
         """Ask for `path`, and return the answer of a request that succeeded."""
-        return self._checked(self._send(requests.Request("GET", self.url + path, headers=headers)))
+        return self._checked(self._send(requests.Request("GET", self._address(path), headers=headers)))
 
     def post(self, path: str, body: bytes | object, **headers: str) -> Reply:
         """Send bytes, or anything else as JSON, and return the answer of a request that succeeded."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
-        request = requests.Request("POST", self.url + path, data=data, headers={"Content-Type": kind, **headers})
+        request = requests.Request("POST", self._address(path), data=data, headers={"Content-Type": kind, **headers})
         return self._checked(self._send(request))
+
+    def _address(self, path: str) -> str:
+        return self.url + path + (f"?{self._query}" if self._query else "")
 
     def _send(self, request: requests.Request) -> Reply:
         end = time.monotonic() + self.network.deadline

@@ -9,11 +9,15 @@ exactly the ids that the tokenizer itself gives.
 
 The offsets of the tokens tell which of them belong to an input. If the whole is longer than the
 model reads, inputs lose tokens at their ends, always the longest input first.
+
+With a `Frame` the query is read as a conversation. The frame's own control tokens are put in by their
+hidden spellings, so that no text can end its turn.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -21,6 +25,7 @@ from tokenizers import Tokenizer
 
 from pbsdk.backend import MaskedQuery
 from pbsdk.errors import QueryRefused
+from pbsdk_backends._tokens.chat import Frame
 
 __all__ = ["Reader", "Reading", "plain_copy", "surface_words"]
 
@@ -68,6 +73,13 @@ def _hidden(word: str, special: set[str]) -> str:
     return HIDDEN + word if word in special else word
 
 
+def _respelled(text: str, plain: Tokenizer) -> str:
+    """Return text of a template with its control tokens as `plain` spells them."""
+    spelled = [token.content for token in plain.get_added_tokens_decoder().values()]
+    hidden = sorted((token[1:] for token in spelled if token.startswith(HIDDEN)), key=len, reverse=True)
+    return re.sub("|".join(map(re.escape, hidden)), lambda found: HIDDEN + found[0], text) if hidden else text
+
+
 def surface_words(tokenizer: Any, columns: int) -> list[str]:
     """Return the word of each column of the vocabulary head, as it appears in a text.
 
@@ -103,8 +115,9 @@ def _share_cut(counts: Sequence[int], cut: int) -> list[int]:
 class Reader:
     """Reads queries for one model: `causal` ones up to the mask, others whole."""
 
-    def __init__(self, tokenizer: Any, *, causal: bool, max_length: int) -> None:
+    def __init__(self, tokenizer: Any, *, causal: bool, max_length: int, frame: Frame | None = None) -> None:
         self._plain = plain_copy(tokenizer)
+        self._frame = frame and Frame(*(_respelled(text, self._plain) for text in frame))
         self._causal = causal
         self._max_length = max_length
         self._mask_id: int | None = tokenizer.mask_token_id
@@ -117,6 +130,8 @@ class Reader:
         parts = query.before_mask() if self._causal else query.parts
         if any(HIDDEN in part.text for part in parts):
             raise QueryRefused("a text contains U+FDD0, which is not a character; remove it")
+        if self._frame is not None:
+            parts = self._frame.around(parts)
         text = "".join(self._mask if part.kind == "mask" else part.text for part in parts)
         if self._causal:
             text = text.rstrip(" ")  # the next token brings its own space
@@ -125,7 +140,8 @@ class Reader:
             start, end = end, end + len(self._mask if part.kind == "mask" else part.text)
             if part.kind == "input":
                 spans.append((start, end))
-        encoding = self._plain.encode(text)
+        # A template writes the opening token itself.
+        encoding = self._plain.encode(text, add_special_tokens=self._frame is None)
         ids, offsets, added = encoding.ids, encoding.offsets, encoding.special_tokens_mask
         if self._causal:
             while ids and added[len(ids) - 1]:  # a closing token would be read as the end of the text

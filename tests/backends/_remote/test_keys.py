@@ -12,8 +12,8 @@ def test_a_key_of_the_environment_goes_only_to_its_home(monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf-key")
     monkeypatch.setenv("OPENAI_API_KEY", "oa-key")
 
-    def found(url, own):
-        key = find_key(None, url, own)
+    def found(url, *own):
+        key = find_key(None, url, *own)
         return key and key.get_secret_value()
 
     assert found("https://router.huggingface.co/x", "hf_token") == "hf-key"
@@ -23,7 +23,14 @@ def test_a_key_of_the_environment_goes_only_to_its_home(monkeypatch):
         assert found(elsewhere, "hf_token") is None
     monkeypatch.setenv("PBSDK_API_KEY", "own-key")
     assert found("http://127.0.0.1:8000", "hf_token") == "own-key"
-    assert found("http://127.0.0.1:8000", None) == "own-key"
+    assert found("http://127.0.0.1:8000") == "own-key"
+    assert found("https://huggingface.co.evil.example", "hf_token") == "own-key"
+    monkeypatch.setenv("OPENAI_BASE_URL", "https://gateway.example/v1")
+    assert found("https://gateway.example/v1", "openai_api_key") == "oa-key"
+    assert found("https://api.openai.com/v1", "openai_api_key") is None  # the key is the gateway's
+    monkeypatch.setenv("AZURE_OPENAI_API_KEY", "az-key")
+    assert found("https://mine.openai.azure.com/openai/v1", "azure_openai_api_key", "openai_api_key") == "az-key"
+    assert found("https://gateway.example/v1", "azure_openai_api_key", "openai_api_key") == "oa-key"
 
 
 @pytest.mark.parametrize("key", ["", "  ", "two\nlines", "k\u00e9y", 7])
