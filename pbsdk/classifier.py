@@ -38,6 +38,7 @@ from pbsdk.backend import (
     Tokens,
     Vocabulary,
 )
+from pbsdk.diagnosis import Diagnosis
 from pbsdk.errors import InputError, ModelFileError
 from pbsdk.learning.ensemble import Ensemble
 from pbsdk.learning.explanation import Explanation
@@ -45,6 +46,7 @@ from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, head_from
 from pbsdk.learning.matrix import collect
 from pbsdk.learning.model_file import SavedClassifier, TrainingFacts
 from pbsdk.learning.parameters import check_choice, check_count
+from pbsdk.learning.selection import Selection
 from pbsdk.pictures import Pictures
 from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.examples import Example, read_examples, read_labels
@@ -71,7 +73,7 @@ class Prediction:
     """The scores (C,) of each model that `predict_iter` was given to run beside."""
 
 
-class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
+class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
@@ -79,8 +81,9 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         prompts: a list of prompts, the name of a pool, or a pool's JSON file.
         head: what learns from the answers: "boosting" (the paper's method), "voting" (one learner per
             prompt, majority), "best" (the one of them that validates best), "soft" (a regression on
-            hundreds of tokens of every prompt), the name of a head that another package
-            registers, or a `pbsdk.learning.heads.Head`.
+            hundreds of tokens of every prompt), "auto" (whatever does best in cross-validation), the name of
+            a head that another package registers, or a `pbsdk.learning.heads.Head`.
+        text_features: whether "auto" may read the texts' own words beside the answers.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
             fewer for more.
@@ -105,6 +108,8 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         history_: what happened in each round of boosting; empty for other heads, and after `load`.
         facts_: how the classifier came about, as its file says it.
         n_train_: how many texts it learned from.
+        head_name_: the name of the head.
+        selection_: what the head "auto" tried, and why it chose as it did.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -113,6 +118,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         prompts: Any = "topic",
         *,
         head: Any = "boosting",
+        text_features: bool = True,
         rounds: int = 200,
         m: int | None = None,
         n_prompts: int | None = None,
@@ -128,6 +134,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         self.backend = backend
         self.prompts = prompts
         self.head = head
+        self.text_features = text_features
         self.rounds = rounds
         self.m = m
         self.n_prompts = n_prompts
@@ -187,7 +194,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
             validation_accuracy=fitted.validation_accuracy,
             **fitted.facts,
         )
-        self._head_name = head.name
+        self.head_name_ = head.name
         self._chose_all = choosers(self.prompts).intersection(example.id for example in held_out)
         return self
 
@@ -197,17 +204,55 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         check_is_fitted(self)
         ensemble: Ensemble | None = getattr(self.fitted_, "ensemble", None)
         if ensemble is None:
-            raise AttributeError(f"the head {self._head_name!r} makes no ensemble of weak learners; see fitted_")
+            raise AttributeError(f"the head {self.head_name_!r} makes no ensemble of weak learners; see fitted_")
         return ensemble
 
-    def predict(self, X: Any) -> Labels:
-        """Return the label of each text."""
-        return self._labels(self._scores(self._new_examples(X)))
+    @property
+    def selection_(self) -> Selection:
+        """What the head "auto" tried, how each attempt did on examples left out, and why it chose as it did."""
+        check_is_fitted(self)
+        selection: Selection | None = getattr(self.fitted_, "selection", None)
+        if selection is None:
+            raise AttributeError(f"the head {self.head_name_!r} chooses among nothing; head='auto' does")
+        return selection
+
+    def predict(
+        self, X: Any, *, abstain_below: float | None = None, precision: float | None = None, unsure: Any = None
+    ) -> Labels:
+        """Return the label of each text.
+
+        Args:
+            X: texts, or pairs of texts.
+            abstain_below: answer only where the likeliest class has at least this probability.
+            precision: answer only where cross-validation promises to be right this often; see `threshold`.
+            unsure: what stands for "don't know" in the answer, which then is an array of objects.
+        """
+        if abstain_below is None and precision is None:
+            return self._labels(self._scores(self._new_examples(X)))
+        examples = self._new_examples(X)
+        least = self.threshold(precision=precision, abstain_below=abstain_below).value
+        scores = self._scores(examples)
+        labels = self._labels(scores).astype(object)
+        labels[self.fitted_.probabilities(scores).max(axis=1, initial=0) < least] = unsure
+        return labels
+
+    def decision_function(self, X: Any) -> Floats:
+        """Return the score of each class; of two classes, by how much the second is ahead."""
+        scores = self._scores(self._new_examples(X))
+        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
     def predict_proba(self, X: Any) -> Floats:
-        """Return each class's share of the votes; columns as in `classes_`."""
+        """Return the probability of each class; columns as in `classes_`.
+
+        They are calibrated by the heads that cross-validate; of other heads, they are shares of the votes.
+        """
         scores = self._scores(self._new_examples(X))
         return self.fitted_.probabilities(scores)
+
+    def predict_log_proba(self, X: Any) -> Floats:
+        """Return the logarithm of `predict_proba`."""
+        with np.errstate(divide="ignore"):
+            return np.log(self.predict_proba(X))
 
     def predict_iter(self, X: Any, *, beside: Sequence[Fitted] = ()) -> Iterator[Prediction]:
         """Yield the verdict on each text as soon as its answers have come.
@@ -276,7 +321,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         vocabulary = self.backend.vocabulary
         SavedClassifier.of(
             self.fitted_,
-            head=self._head_name,
+            head=self.head_name_,
             classes=self.classes_.tolist(),
             templates=[template.source for template in self.templates_],
             style=self.style,
@@ -305,7 +350,7 @@ class PromptBoostingClassifier(Pictures, ClassifierMixin, BaseEstimator):  # typ
         loaded.history_ = ()
         loaded.facts_ = saved.facts
         loaded.n_train_ = saved.facts.n_train
-        loaded._head_name = saved.head
+        loaded.head_name_ = saved.head
         loaded._chose_all = frozenset()  # a file doesn't name the examples
         return loaded
 

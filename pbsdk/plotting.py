@@ -13,7 +13,10 @@ import io
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from pbsdk.errors import MissingExtra
 from pbsdk.formatting import number
@@ -28,6 +31,9 @@ try:
 except ImportError as error:
     raise MissingExtra(f'pictures need matplotlib ({error}); install it: pip install "pbsdk[plot]"') from error
 
+if TYPE_CHECKING:
+    from pbsdk.learning.calibration import Bin
+
 __all__ = [
     "BLUE",
     "GREEN",
@@ -36,7 +42,11 @@ __all__ = [
     "Curve",
     "Picture",
     "bare",
+    "draw_chances",
+    "draw_confusions",
     "draw_curves",
+    "draw_learning",
+    "draw_reliability",
     "draw_staged",
     "draw_words",
     "empty",
@@ -187,6 +197,72 @@ def draw_curves(panels: Mapping[str, Sequence[Curve]], source: str) -> Picture:
         ax.grid(axis="y", alpha=0.3)
         ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
         bare(ax)
+    return figure
+
+
+def draw_confusions(shares: npt.NDArray[np.float64], names: Sequence[str]) -> Picture:
+    """Draw the shares (C, C) of each class that were taken for each."""
+    side = min(3 + 0.35 * len(names), 16)
+    figure = Picture(side + 1, side)
+    ax = figure.subplots()
+    ax.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    small = "small" if len(names) <= 20 else 4
+    ax.set_xticks(range(len(names)), [_short(name) for name in names], rotation=90, fontsize=small)
+    ax.set_yticks(range(len(names)), [_short(name) for name in names], fontsize=small)
+    if len(names) <= 20:
+        for (row, column), share in np.ndenumerate(shares):
+            if share >= 0.005:
+                ax.text(
+                    column, row, f"{share:.0%}", ha="center", va="center", color="white" if share > 0.5 else "black"
+                )
+    ax.set(xlabel="taken for", ylabel="class")
+    return figure
+
+
+def draw_chances(chances: Sequence[float], at_most: float) -> Picture:
+    """Draw the probability that each example's own label got, ascending, and the line of suspicion."""
+    figure = Picture(6, 3.5)
+    ax = figure.subplots()
+    ax.plot(range(1, len(chances) + 1), chances, color=BLUE)
+    ax.axhline(at_most, color=RED, linestyle=":")
+    in_percent(ax.yaxis)
+    ax.set(xlabel="labelled texts, least likely labels first", ylabel="probability of the label", ylim=(0, 1))
+    bare(ax)
+    return figure
+
+
+def draw_learning(curves: Mapping[str, Mapping[int, tuple[float, float]]]) -> Picture:
+    """Draw accuracies with their deviations, one panel per axis."""
+    figure = Picture(5 * len(curves), 3.5)
+    for ax, (along, points) in zip(figure.subplots(1, len(curves), squeeze=False).flat, curves.items(), strict=True):
+        means, deviations = zip(*points.values(), strict=True)
+        ax.errorbar(list(points), means, deviations, color=BLUE, marker="o", capsize=3)
+        ax.set_xscale("log", base=2)
+        ax.set_xticks(list(points), [number(place) for place in points])
+        ax.minorticks_off()
+        in_percent(ax.yaxis)
+        ax.set(xlabel=along, ylabel="accuracy on examples left out")
+        bare(ax)
+    return figure
+
+
+def draw_reliability(bins: Sequence[Bin]) -> Picture:
+    """Draw accuracy against confidence; a calibrated classifier lies on the diagonal."""
+    figure = Picture(4.5, 4.5)
+    ax = figure.subplots()
+    ax.plot([0, 1], [0, 1], color="gray", linestyle=":")
+    most = max(one.count for one in bins)
+    ax.scatter(
+        [one.confidence for one in bins],
+        [one.accuracy for one in bins],
+        s=[30 + 270 * one.count / most for one in bins],
+        color=BLUE,
+        alpha=0.8,
+    )
+    in_percent(ax.xaxis)
+    in_percent(ax.yaxis)
+    ax.set(xlabel="confidence", ylabel="accuracy on examples left out", xlim=(0, 1.03), ylim=(0, 1.03))
+    bare(ax)
     return figure
 
 

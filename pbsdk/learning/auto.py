@@ -10,7 +10,7 @@ Everything tried stands in a table (`selection`). The draws are seeded, and two 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,16 +19,17 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pbsdk.backend import Floats, MaskDistribution, Tokens
 from pbsdk.learning.boosting import Boosting, boost
-from pbsdk.learning.calibration import loss, stratified_folds, temperature
+from pbsdk.learning.calibration import Confidences, SavedConfidences, loss, stratified_folds, temperature
 from pbsdk.learning.choosing import Chosen, Grid, choose, grid_for
 from pbsdk.learning.ensemble import FittedEnsemble
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Word
 from pbsdk.learning.linear import Material, restored
 from pbsdk.learning.matrix import TokenMatrix
-from pbsdk.learning.regression import log_softmax
+from pbsdk.learning.regression import log_softmax, one_thread
 from pbsdk.learning.selection import Selection, Tried
 from pbsdk.learning.soft import Soft
+from pbsdk.learning.study import Study
 from pbsdk.learning.verbalizer import checked_m
 from pbsdk.queries.examples import Example
 
@@ -57,6 +58,8 @@ class FittedAuto(Fitted):
     selection: Selection
     factor: float | None = None
     """The temperature of an ensemble's shares of votes; None: `inner` is calibrated."""
+    confidences: Confidences | None = None
+    study: Any = field(default=None, compare=False, repr=False)
 
     @property
     def n_classes(self) -> int:  # type: ignore[override] # read only
@@ -117,6 +120,7 @@ class FittedAuto(Fitted):
             "learned": dict(self.inner.state(word)),
             "factor": self.factor,
             "selection": self.selection.model_dump(mode="json"),
+            "confidences": None if self.confidences is None else self.confidences.saved().model_dump(mode="json"),
         }
 
     def explain(self, classes: Sequence[Any], prompts: Sequence[str], word: Word) -> Explanation:
@@ -131,6 +135,7 @@ class _State(BaseModel):
     learned: dict[str, Any]
     factor: float | None = Field(default=None, gt=0)
     selection: Selection
+    confidences: SavedConfidences | None = None
 
 
 @dataclass(frozen=True)
@@ -145,6 +150,7 @@ class Auto(Head):
 
     text_features: bool = True
 
+    @one_thread()
     def fit(self, trial: Trial) -> FittedAuto:
         """Try everything, choose, and learn from all examples."""
         material = Material.of(trial, texts=self.text_features and bool(trial.examples))
@@ -153,11 +159,13 @@ class Auto(Head):
         rivals = list(_boostings(trial, material, grid))
         best = min(rivals, key=lambda one: one.loss, default=None)
         if best is not None and best.is_clearly_better_than(chosen.left_out):
-            inner: Fitted = best.fitted(trial.seed)
-            return FittedAuto(inner, Boosting.name, _selection(material, grid, chosen, rivals, best), best.factor)
+            table = _selection(material, grid, chosen, rivals, best)
+            study = replace(Study.of(material, chosen, trial), probabilities=best.probabilities)
+            return FittedAuto(best.fitted(trial.seed), Boosting.name, table, best.factor, study.confidences, study)
         facts = {"temperature": round(chosen.temperature, 6), "folds": grid.folds}
         inner = material.fitted(chosen.answers, chosen.texts, chosen.bias, facts)
-        return FittedAuto(inner, Soft.name, _selection(material, grid, chosen, rivals, None))
+        table, study = _selection(material, grid, chosen, rivals, None), Study.of(material, chosen, trial)
+        return FittedAuto(inner, Soft.name, table, None, study.confidences, study)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
@@ -167,7 +175,8 @@ class Auto(Head):
         if saved.head not in known:
             raise ValueError(f"head must be one of {', '.join(known)}, not {saved.head!r}")
         inner = known[saved.head](saved.learned, n_classes, n_prompts, token_of)
-        return FittedAuto(inner, saved.head, saved.selection, saved.factor)
+        confidences = None if saved.confidences is None else Confidences.restored(saved.confidences)
+        return FittedAuto(inner, saved.head, saved.selection, saved.factor, confidences)
 
 
 @dataclass(frozen=True)
@@ -193,6 +202,11 @@ class _Boosting:
     def loss(self) -> float:
         """The loss on examples left out, calibrated."""
         return loss(self._log_probabilities, self.labels)
+
+    @property
+    def probabilities(self) -> Floats:
+        """The calibrated probabilities (N, C) of examples left out."""
+        return np.exp(self._log_probabilities)
 
     @property
     def _log_probabilities(self) -> Floats:

@@ -23,7 +23,7 @@ from pbsdk.learning.calibration import loss, stratified_folds, temperature
 from pbsdk.learning.linear import Material
 from pbsdk.learning.regression import Space, fit_many, log_softmax
 
-__all__ = ["Candidate", "Chosen", "Grid", "choose", "grid_for"]
+__all__ = ["Candidate", "Chosen", "Grid", "Spaces", "choose", "grid_for"]
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
@@ -84,12 +84,15 @@ class Chosen:
     answers: Floats
     texts: Floats | None
     bias: Floats
+    share: float
+    strength: float
+    """Of the candidate with the lowest loss."""
     left_out: Floats
     """The log-probabilities (N, C) of each example, by regressions and weights that never saw it."""
     temperature: float
 
 
-class _Spaces:
+class Spaces:
     """The space of each share: coordinates of both views side by side, brought to orthogonal ones."""
 
     def __init__(self, material: Material) -> None:
@@ -128,7 +131,7 @@ class _Solved:
 def choose(material: Material, grid: Grid, seed: int) -> Chosen:
     """Try every candidate of the grid, and average them."""
     folds = stratified_folds(material.labels, grid.folds, grid.repeats, seed)
-    spaces = _Spaces(material)
+    spaces = Spaces(material)
     solved = [one for share in grid.shares for one in _solve(spaces.at(share), material, share, grid, folds)]
     once = [log_softmax(one.once.mean(axis=0)) for one in solved]
     weights, factors, losses = _weigh(once, material.labels)
@@ -154,7 +157,10 @@ def choose(material: Material, grid: Grid, seed: int) -> Chosen:
         )
         for one, lost, scores, weight in zip(solved, losses, once, weights, strict=True)
     )
-    return Chosen(tuple(candidates), answers, texts, bias, log_softmax(final * left_out), final)
+    best = solved[int(np.argmin(losses))]
+    return Chosen(
+        tuple(candidates), answers, texts, bias, best.share, best.strength, log_softmax(final * left_out), final
+    )
 
 
 def _solve(space: Space, material: Material, share: float, grid: Grid, folds: Labels) -> Iterator[_Solved]:

@@ -27,6 +27,7 @@ import numpy.typing as npt
 
 from pbsdk.backend import Floats, MaskDistribution, Tokens
 from pbsdk.errors import InputError
+from pbsdk.learning.calibration import Confidences
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.plugins import HEADS
@@ -85,6 +86,8 @@ class Fitted(ABC):
         history: what happened in each round, for heads that have rounds.
         facts: how it came about: plain values that the model file keeps.
         validation_accuracy: on the validation set, if there was one.
+        confidences: how sure the head was of examples left out, and whether it was right, if it cross-validates.
+        study: what else cross-validation found (`pbsdk.learning.study.Study`); not saved.
     """
 
     n_classes: int
@@ -94,6 +97,8 @@ class Fitted(ABC):
     history: tuple[Any, ...] = ()
     facts: Mapping[str, str | int | float | bool | None]
     validation_accuracy: float | None = None
+    confidences: Confidences | None = None
+    study: Any = None
 
     @abstractmethod
     def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:

@@ -8,7 +8,7 @@ constant; it can be read, saved, and asked for by tokens.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Annotated, Any, Self
 
@@ -19,6 +19,7 @@ from scipy.sparse import csr_matrix
 from sklearn.utils.extmath import randomized_svd
 
 from pbsdk.backend import Floats, MaskDistribution, Tokens
+from pbsdk.learning.calibration import Confidences, SavedConfidences
 from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import Fitted, TokenOf, Trial, Word
 from pbsdk.learning.matrix import TokenMatrix
@@ -110,6 +111,13 @@ class Material:
         mean = np.asarray(features.mean(axis=0)).ravel()
         return _unit(float(features.multiply(features).sum() / features.shape[0] - mean @ mean))
 
+    def of_prompts(self, count: int) -> Self:
+        """Return the same examples with the answers of the first so many prompts alone."""
+        width = sum(len(view.mean) for view in self.views[:count])
+        answers = self.answers[:, :width]
+        unit = np.float32(_unit(float(np.square(answers).sum(dtype=np.float64)) / len(answers)))
+        return replace(self, views=self.views[:count], answers=answers * unit, _scale=self._scale * float(unit))
+
     def fitted(self, answers: Floats, texts: Floats | None, bias: Floats, facts: Facts) -> FittedRegression:
         """Return the model with these duals (N, C) of the answers and of the texts, and this bias (C,)."""
         weights = np.round(self._scale * (self.answers.T.astype(np.float64) @ answers), _DIGITS)
@@ -156,6 +164,8 @@ class FittedRegression(Fitted):
     facts: Facts = field(default_factory=dict)
     history: tuple[Any, ...] = ()
     validation_accuracy: float | None = None
+    confidences: Confidences | None = None
+    study: Any = field(default=None, compare=False, repr=False)
 
     @property
     def n_classes(self) -> int:  # type: ignore[override] # read only
@@ -213,7 +223,9 @@ class FittedRegression(Fitted):
         if self.texts is not None:
             weights = tuple(map(tuple, self.texts.weights.tolist()))
             texts = _SavedTexts(view=self.texts.view.saved(), weights=weights)
-        return _State(bias=tuple(self.bias.tolist()), prompts=prompts, texts=texts).model_dump(mode="json")
+        sure = None if self.confidences is None else self.confidences.saved()
+        bias = tuple(self.bias.tolist())
+        return _State(bias=bias, prompts=prompts, texts=texts, confidences=sure).model_dump(mode="json")
 
     def explain(self, classes: Sequence[Any], prompts: Sequence[str], word: Word) -> Explanation:
         """Return, prompt by prompt, the tokens that speak most for each class, and how much they weigh on average."""
@@ -265,6 +277,7 @@ class _State(BaseModel):
     bias: tuple[float, ...]
     prompts: tuple[_SavedView, ...]
     texts: _SavedTexts | None = None
+    confidences: SavedConfidences | None = None
 
 
 def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> FittedRegression:
@@ -284,7 +297,14 @@ def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of:
         views.append(view)
         weights.append(np.array(one.weights)[order])
     used = tuple(one.prompt for one in saved.prompts)
-    return FittedRegression(used, tuple(views), tuple(weights), np.array(saved.bias), _texts(saved.texts, n_classes))
+    return FittedRegression(
+        used,
+        tuple(views),
+        tuple(weights),
+        np.array(saved.bias),
+        _texts(saved.texts, n_classes),
+        confidences=None if saved.confidences is None else Confidences.restored(saved.confidences),
+    )
 
 
 def _texts(saved: _SavedTexts | None, n_classes: int) -> WeighedTexts | None:

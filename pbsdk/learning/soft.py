@@ -17,6 +17,8 @@ from pbsdk.errors import InputError
 from pbsdk.learning.choosing import choose, grid_for
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial
 from pbsdk.learning.linear import FittedRegression, Material, restored
+from pbsdk.learning.regression import one_thread
+from pbsdk.learning.study import Study
 
 __all__ = ["Soft"]
 
@@ -37,6 +39,7 @@ class Soft(Head):
         if not (isinstance(self.strength, int | float) and 0 < self.strength < np.inf):
             raise InputError(f"strength must be a number above 0, not {self.strength!r}")
 
+    @one_thread()
     def fit(self, trial: Trial) -> FittedRegression:
         """Choose views, regress with and without each fold, and calibrate on what was left out."""
         material = Material.of(trial)
@@ -50,7 +53,10 @@ class Soft(Head):
             "folds": grid.folds,
             "cross_validated_accuracy": float((chosen.left_out.argmax(axis=1) == material.labels).mean()),
         }
-        return material.fitted(chosen.answers, None, chosen.bias, facts)
+        study = Study.of(material, chosen, trial)
+        return replace(
+            material.fitted(chosen.answers, None, chosen.bias, facts), confidences=study.confidences, study=study
+        )
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
