@@ -16,6 +16,8 @@ If every round is dropped there is no learner at all, and one learner per prompt
 likewise (`WayOut.NO_LEARNER`). With a validation set, the ensemble is the prefix that does best on
 it; of equal ones the longest.
 
+An example that wasn't asked under a template (`Trial.silent`) counts neither right nor wrong in its rounds, and keeps its weight.
+
 Weights are whole numbers, so that errors are exact sums and equal examples stay equal. A weight
 never falls to 0. Alphas are rounded to nine decimals, on which all machines agree; one that is 0
 then (a learner as good as chance but for the rounding of weights) is dropped.
@@ -36,7 +38,7 @@ from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Validation
 from pbsdk.learning.parameters import check_choice, check_count
 from pbsdk.learning.verbalizer import TOTAL_WEIGHT, Verbalizer, Weights, checked_m, uniform_weights
-from pbsdk.learning.voting import Matrices, Searches, Validator
+from pbsdk.learning.voting import Matrices, Searches, Silent, Validator
 
 __all__ = ["Boosted", "Boosting", "Outcome", "RoundRecord", "WayOut", "boost", "reweigh", "samme_alpha"]
 
@@ -108,18 +110,21 @@ def samme_alpha(wrong: int, total: int, n_classes: int) -> float:
     return round(math.log((total - wrong) * (n_classes - 1) / wrong), 9)
 
 
-def reweigh(weights: Weights, wrong: npt.NDArray[np.bool_], n_classes: int) -> Weights:
-    """Multiply the weights of wrong examples by exp(alpha), and bring the sum back.
+def reweigh(
+    weights: Weights, wrong: npt.NDArray[np.bool_], n_classes: int, silent: npt.NDArray[np.bool_] | None = None
+) -> Weights:
+    """Multiply the weights of wrong examples by exp(alpha), and bring the sum back; `silent` ones keep their weights.
 
     >>> reweigh(np.array([100, 100, 100, 100]), np.array([True, False, False, False]), 2) / 2**52
     array([0.5       , 0.16666667, 0.16666667, 0.16666667])
     """
     lost = int(weights[wrong].sum())
-    right = int(weights.sum()) - lost
+    kept = 0 if silent is None else int(weights[silent].sum())
+    right, total = int(weights.sum()) - kept - lost, TOTAL_WEIGHT - kept
     # exp(alpha) is right * (C - 1) / lost, so the new sum is right * C.
-    up, down = TOTAL_WEIGHT * (n_classes - 1) / (n_classes * lost), TOTAL_WEIGHT / (n_classes * right)
-    scaled: Weights = np.rint(weights * np.where(wrong, up, down)).astype(np.int64)
-    return np.maximum(scaled, 1)
+    up, down = total * (n_classes - 1) / (n_classes * lost), total / (n_classes * right)
+    scaled: Weights = np.maximum(np.rint(weights * np.where(wrong, up, down)).astype(np.int64), 1)
+    return scaled if silent is None else np.where(silent, weights, scaled)
 
 
 def draws(n_templates: int, draw: Draw, seed: int | np.random.Generator | None) -> Iterator[int]:
@@ -143,7 +148,8 @@ class _Rounds:
 
     def one(self, template: int) -> tuple[Verbalizer, float, float, Outcome]:
         """Run a round: return the verbalizer, its error and alpha, and the outcome."""
-        total, n_classes = int(self._weights.sum()), self._searches.n_classes
+        silent, n_classes = self._searches.silent(template), self._searches.n_classes
+        total = int((self._weights if silent is None else self._weights[~silent]).sum())
         if self._at_start:
             found = self._searches.unweighted(template)
         else:
@@ -155,7 +161,7 @@ class _Rounds:
         if alpha <= 0:
             self._dropped[template] = found
             return found, error, alpha, Outcome.DROPPED
-        self._weights = reweigh(self._weights, found.wrong, n_classes)
+        self._weights = reweigh(self._weights, found.wrong, n_classes, silent)
         self._dropped.clear()
         self._at_start = False
         return found, error, alpha, Outcome.KEPT
@@ -205,18 +211,19 @@ def boost(  # noqa: PLR0913 - independent settings, all keywords
     on_perfect: OnPerfect = "vote",
     seed: int | np.random.Generator | None = None,
     validation: Validation | None = None,
+    silent: Silent | None = None,
     progress: Callable[[RoundRecord], None] | None = None,
 ) -> Boosted:
     """Train an ensemble on a pool's matrices; labels are 0 to `n_classes - 1`.
 
-    Without a validation set, every learner of the `rounds` is in the ensemble. `progress` is called
-    after each round.
+    Without a validation set, every learner of the `rounds` is in the ensemble. `silent` says where examples weren't
+    asked, as in `Trial`. `progress` is called after each round.
     """
     check_count("rounds", rounds)
     check_choice("draw", draw, DRAWS)
     check_choice("on_perfect", on_perfect, ON_PERFECT)
-    with Searches(train, labels, n_classes, m) as searches:
-        growing = _Growing(None if validation is None else Validator(validation, n_classes, len(train)))
+    with Searches(train, labels, n_classes, m, silent) as searches:
+        growing = _Growing(None if validation is None else Validator(validation, n_classes, len(train), silent))
         state = _Rounds(searches)
         for template, _ in zip(draws(len(train), draw, seed), range(rounds), strict=False):
             record = growing.add(template, *state.one(template))
@@ -290,6 +297,7 @@ class Boosting(Head):
             on_perfect=self.on_perfect,
             seed=trial.seed,
             validation=trial.validation,
+            silent=trial.silent,
             progress=lambda _: trial.report(),
         )
         facts = {

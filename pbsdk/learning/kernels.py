@@ -124,8 +124,9 @@ def _share_out(
             total = 0.0
             for i in range(begin, end):
                 total += weights[i]
+            whole = total if total > 0.0 else 1.0  # a piece may weigh nothing
             for i in range(begin, end):
-                shares[i] = np.uint32(weights[i] / total * FULL + 0.5) * np.uint32(65537)
+                shares[i] = np.uint32(weights[i] / whole * FULL + 0.5) * np.uint32(65537)
             unit = total * (256.0 / FULL)
             ends[n_pieces] = end
             of_class[n_pieces] = c

@@ -1,12 +1,15 @@
 """One learner per prompt: each prompt's best verbalizer on the unweighted set, which vote, or of which the best is used.
 
 The heads `voting` (the paper's PromptVoting) and `best` are these; boosting falls back on them where it can't go on.
+
+Where an example wasn't asked under a prompt (`Trial.silent`), it weighs nothing in that prompt's search, and the
+prompt's learner doesn't vote on it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -19,15 +22,19 @@ from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.parameters import check_count
 from pbsdk.learning.verbalizer import Verbalizer, VerbalizerSearch, Weights, check_labels, checked_m, uniform_weights
 
-__all__ = ["Best", "Searches", "Validator", "Voting", "best_single", "one_per_prompt", "vote"]
+__all__ = ["Best", "Searches", "Silent", "Validator", "Voting", "best_single", "one_per_prompt", "vote"]
 
 Matrices = Sequence[TokenMatrix]
+Silent = npt.NDArray[np.bool_]
+"""Where (N, prompts) an example wasn't asked."""
 
 
 class Searches:
     """The verbalizer search of each prompt, made when it is first needed; leaving the `with` block gives back its disk space."""
 
-    def __init__(self, train: Matrices, labels: npt.ArrayLike, n_classes: int, m: int | None) -> None:
+    def __init__(
+        self, train: Matrices, labels: npt.ArrayLike, n_classes: int, m: int | None, silent: Silent | None = None
+    ) -> None:
         if not train:
             raise InputError("the pool has no prompts; give at least one")
         self.n_classes = n_classes
@@ -35,6 +42,7 @@ class Searches:
         self.m = checked_m(m, n_classes)
         self._train = train
         self._labels = check_labels(labels, n_classes, train[0].n_examples)
+        self._silent = None if silent is None else silent[: len(self._labels)]
         self._searches: dict[int, VerbalizerSearch] = {}
         self._unweighted: dict[int, Verbalizer] = {}
 
@@ -43,11 +51,21 @@ class Searches:
         """How many examples there are to learn from."""
         return len(self._labels)
 
+    def silent(self, template: int) -> npt.NDArray[np.bool_] | None:
+        """Return which examples (N,) weren't asked under the template; None if all were."""
+        if self._silent is None or not self._silent[:, template].any():
+            return None
+        return self._silent[:, template]
+
     def best(self, template: int, weights: Weights) -> Verbalizer:
-        """Return the template's best verbalizer under some weights."""
+        """Return the template's best verbalizer under some weights; it gets nothing wrong that wasn't asked."""
         if template not in self._searches:
             self._searches[template] = VerbalizerSearch(self._train[template], self._labels, self.n_classes, self.m)
-        return self._searches[template].best(weights)
+        silent = self.silent(template)
+        if silent is None:
+            return self._searches[template].best(weights)
+        found = self._searches[template].best(np.where(silent, 0, weights))
+        return replace(found, wrong=found.wrong & ~silent)
 
     def unweighted(self, template: int) -> Verbalizer:
         """Return the template's best verbalizer on the unweighted set."""
@@ -63,7 +81,11 @@ class Searches:
         """Return the learner that does best on validation, or else on training; the first of equals."""
         if validator is not None:
             return max(learners, key=lambda learner: validator.accuracy([learner]))
-        return min(learners, key=lambda learner: self.unweighted(learner.template).error)
+        return min(learners, key=lambda learner: self._share_wrong(learner.template))
+
+    def _share_wrong(self, template: int) -> float:
+        silent = self.silent(template)
+        return self.unweighted(template).error / (self.n_examples if silent is None else int((~silent).sum()))
 
     def __enter__(self) -> Self:
         return self
@@ -76,7 +98,7 @@ class Searches:
 class Validator:
     """Follows the votes of a growing ensemble on the validation set."""
 
-    def __init__(self, validation: Validation, n_classes: int, n_templates: int) -> None:
+    def __init__(self, validation: Validation, n_classes: int, n_templates: int, silent: Silent | None = None) -> None:
         self.matrices, labels = validation
         if len(self.matrices) != n_templates:
             raise InputError(f"validation has {len(self.matrices)} templates and training {n_templates}; use the same")
@@ -88,49 +110,59 @@ class Validator:
         if not 0 <= self._labels.min() <= self._labels.max() < n_classes:
             raise InputError(f"a validation label is not one of training's {n_classes} classes")
         self._votes = np.zeros((len(self._labels), n_classes))
+        self._voted = np.zeros(len(self._labels), dtype=np.bool_)
+        every = np.ones((len(self._labels), n_templates), dtype=np.bool_)
+        self._asked = every if silent is None else ~silent[-len(self._labels) :]
 
     def add(self, learner: WeakLearner) -> float:
-        """Let a learner vote too, and return the accuracy."""
-        self._votes[np.arange(len(self._labels)), learner.says(self.matrices)] += learner.alpha
-        return float((self._votes.argmax(axis=1) == self._labels).mean())
+        """Let a learner vote too, and return the accuracy on the examples that someone voted on."""
+        asked = self._asked[:, learner.template]
+        self._votes[np.flatnonzero(asked), learner.says(self.matrices)[asked]] += learner.alpha
+        self._voted |= asked
+        right = (self._votes.argmax(axis=1) == self._labels)[self._voted]
+        return float(right.mean()) if len(right) else 0.0
 
     def accuracy(self, learners: Sequence[WeakLearner]) -> float:
         """Return the accuracy of learners on their own."""
         self._votes[:] = 0
+        self._voted[:] = False
         return [self.add(learner) for learner in learners][-1]
 
 
 def one_per_prompt(
-    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None
+    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None, silent: Silent | None = None
 ) -> list[WeakLearner]:
     """Return each prompt's best learner on the unweighted set, with alpha 1."""
-    with Searches(train, labels, n_classes, m) as searches:
+    with Searches(train, labels, n_classes, m, silent) as searches:
         return searches.one_each()
 
 
-def vote(train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None) -> Ensemble:
+def vote(
+    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None, silent: Silent | None = None
+) -> Ensemble:
     """Return the paper's PromptVoting: one learner per prompt, each with one vote."""
-    return Ensemble(n_classes, tuple(one_per_prompt(train, labels, n_classes, m=m)))
+    return Ensemble(n_classes, tuple(one_per_prompt(train, labels, n_classes, m=m, silent=silent)))
 
 
-def best_single(
+def best_single(  # noqa: PLR0913 - independent settings, all keywords
     train: Matrices,
     labels: npt.ArrayLike,
     n_classes: int,
     *,
     m: int | None = None,
     validation: Validation | None = None,
+    silent: Silent | None = None,
 ) -> Ensemble:
     """Return the one learner per prompt that does best on validation, or else on training."""
-    validator = None if validation is None else Validator(validation, n_classes, len(train))
-    with Searches(train, labels, n_classes, m) as searches:
+    validator = None if validation is None else Validator(validation, n_classes, len(train), silent)
+    with Searches(train, labels, n_classes, m, silent) as searches:
         return Ensemble(n_classes, (searches.best_of(searches.one_each(), validator),))
 
 
 def _validated(ensemble: Ensemble, trial: Trial, m: int | None) -> FittedEnsemble:
     accuracy = None
     if trial.validation is not None:
-        validator = Validator(trial.validation, trial.n_classes, len(trial.answers))
+        validator = Validator(trial.validation, trial.n_classes, len(trial.answers), trial.silent)
         accuracy = validator.accuracy(ensemble.learners)
     facts = {"m": checked_m(m, trial.n_classes), "learners": len(ensemble.learners)}
     return FittedEnsemble(ensemble, facts=facts, validation_accuracy=accuracy)
@@ -157,7 +189,8 @@ class Voting(Head):
 
     def fit(self, trial: Trial) -> FittedEnsemble:
         """Let each prompt choose its words."""
-        return _validated(vote(trial.answers, trial.labels, trial.n_classes, m=self.m), trial, self.m)
+        ensemble = vote(trial.answers, trial.labels, trial.n_classes, m=self.m, silent=trial.silent)
+        return _validated(ensemble, trial, self.m)
 
     @classmethod
     def restore(cls, state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> Fitted:
@@ -173,5 +206,12 @@ class Best(Voting):
 
     def fit(self, trial: Trial) -> FittedEnsemble:
         """Choose among the prompts' best learners."""
-        chosen = best_single(trial.answers, trial.labels, trial.n_classes, m=self.m, validation=trial.validation)
+        chosen = best_single(
+            trial.answers,
+            trial.labels,
+            trial.n_classes,
+            m=self.m,
+            validation=trial.validation,
+            silent=trial.silent,
+        )
         return _validated(chosen, trial, self.m)

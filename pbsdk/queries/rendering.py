@@ -16,7 +16,7 @@ from pbsdk.backend import MaskedQuery, Phase
 from pbsdk.queries.examples import Example
 from pbsdk.queries.templates import Style, Template
 
-__all__ = ["render"]
+__all__ = ["render", "render_unshown"]
 
 
 def render(
@@ -24,3 +24,27 @@ def render(
 ) -> list[MaskedQuery]:
     """Render every example under every template, example by example."""
     return [template.query(example, phase, style) for example in examples for template in templates]
+
+
+def render_unshown(
+    examples: Iterable[Example],
+    templates: Sequence[Template],
+    phase: Phase,
+    style: Style,
+    needs: Sequence[Sequence[int]] = (),
+) -> list[MaskedQuery | None]:
+    """Render in the same order, but None where a template shows the example as a demonstration.
+
+    Each of `needs` names templates by their places, of which at least one must be asked. An example that all of
+    them show is asked under them without its demonstration.
+    """
+    found: list[MaskedQuery | None] = []
+    for example in examples:
+        shown = [template.shows(example) for template in templates]
+        bare = {place for need in needs if all(shown[place] for place in need) for place in need}
+        for place, template in enumerate(templates):
+            if place in bare:
+                found.append(template.without(example).query(example, phase, style))
+            else:
+                found.append(None if shown[place] else template.query(example, phase, style))
+    return found

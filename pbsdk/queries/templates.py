@@ -1,4 +1,4 @@
-"""Templates: a pattern with the input, or two, and one mask.
+r"""Templates: a pattern with the input, or two, and one mask.
 
 >>> template = Template("<input> What is <mask>?")
 >>> template.query(Example("Who wrote Hamlet?")).text()
@@ -14,48 +14,86 @@ letter, even if it is a name.
 
 >>> Template("<input>? <mask>, <input2>").query(Example("NASA flies...", "NASA lands."), style="paper").text()
 'NASA flies..? <mask>, nASA lands.'
+
+A template may say more: `<labels>` stands for the names of the classes, `<examples>` for labelled demonstrations. Each is
+shown as what follows `<examples>`, with its own text and the name of its class. Such a template is filled before it is used.
+
+>>> more = Template("One of: <labels>.\n\n<examples><input> It is <mask>.")
+>>> shown = [Demonstration.of(Example("Ten euros!"), 0), Demonstration.of(Example("It's late."), 1)]
+>>> more.filled(["billing", "shipping"], shown).query(Example("Where is it?")).text()
+"One of: billing, shipping.\n\nTen euros! It is billing.\n\nIt's late. It is shipping.\n\nWhere is it? It is <mask>."
 """
 
 from __future__ import annotations
 
 import re
 import string
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal
+from typing import Literal, Self
 
-from pbsdk.backend import MaskedQuery, Part, Phase
+from pbsdk.backend import MaskedQuery, Part, Phase, digest
 from pbsdk.errors import TemplateError
 from pbsdk.queries.examples import Example
 
-__all__ = ["INPUT", "INPUT2", "MARKER", "MASK", "Style", "Template"]
+__all__ = ["EXAMPLES", "INPUT", "INPUT2", "LABELS", "MARKER", "MASK", "Demonstration", "Style", "Template"]
 
 Style = Literal["plain", "paper"]
 
-INPUT, INPUT2, MASK = "<input>", "<input2>", "<mask>"
-MARKER = re.compile(r"<input[12]?>|<mask>|\[input[12]?\]|\[mask\]", re.IGNORECASE)
+INPUT, INPUT2, MASK, LABELS, EXAMPLES = "<input>", "<input2>", "<mask>", "<labels>", "<examples>"
+MARKER = re.compile(r"<input[12]?>|<mask>|<labels>|<examples>|\[input[12]?\]|\[mask\]", re.IGNORECASE)
 """A marker in pbsdk's notation or the paper's."""
 _ALIASES = {"<input1>": INPUT, "[input]": INPUT, "[input1]": INPUT, "[input2]": INPUT2, "[mask]": MASK}
 _OPENS_WITH_PUNCTUATION = tuple(".,;:!?)")
 _FINAL_PUNCTUATION = ".,;:!? "
 _ANY_PUNCTUATION = tuple(string.punctuation)
+_BETWEEN = "\n\n"
+"""What stands between demonstrations, and after the last."""
+_MOST_WORDS = 60
+"""How many words of a text a demonstration shows."""
+
+
+@dataclass(frozen=True)
+class Demonstration:
+    """A labelled example as a prompt shows it."""
+
+    texts: tuple[str, ...]
+    """The text, or both, as they are shown."""
+    label: int
+    """The place of its class."""
+    example: str
+    """A digest of the whole text or pair, by which it is known when it is asked about."""
+
+    @classmethod
+    def of(cls, example: Example, label: int) -> Self:
+        """Make one of an example; a text longer than 60 words is cut after the 60th."""
+        return cls(tuple(_beginning(text) for text in example.texts), label, _known_as(example.texts))
+
+    @cached_property
+    def ids(self) -> frozenset[str]:
+        """By which texts it is known: the whole one, and the one that is shown."""
+        return frozenset({self.example, _known_as(self.texts)})
 
 
 @dataclass(frozen=True)
 class Template:
-    """A pattern with `<input>`, perhaps `<input2>`, and one `<mask>`.
+    """A pattern with `<input>`, perhaps `<input2>`, and one `<mask>`; perhaps `<labels>` and `<examples>` before them.
 
-    `source` is the pattern in pbsdk's notation, and its name in ledgers and saved models.
+    `source` is the pattern in pbsdk's notation, and its name in saved models. `labels` and `demonstrations` are
+    what a template with `<labels>` or `<examples>` was filled with.
     """
 
     source: str
+    labels: tuple[str, ...] = field(default=(), repr=False)
+    demonstrations: tuple[Demonstration, ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
             raise TemplateError(f"a prompt must be a string; this is a {type(self.source).__name__}")
         object.__setattr__(self, "source", MARKER.sub(_canonical, self.source))
         markers = MARKER.findall(self.source)
-        for marker, least in ((MASK, 1), (INPUT, 1), (INPUT2, 0)):
+        for marker, least in ((MASK, 1), (INPUT, 1), (INPUT2, 0), (LABELS, 0), (EXAMPLES, 0)):
             if not least <= markers.count(marker) <= 1:
                 count = markers.count(marker) or "no"
                 raise TemplateError(
@@ -64,14 +102,68 @@ class Template:
                     else f"the prompt {self.source!r} has {count} {marker}; it may have one"
                 )
 
+        for marker, later in ((LABELS, {INPUT, INPUT2}), (EXAMPLES, {INPUT, INPUT2, MASK})):
+            if marker in markers and later.intersection(markers[: markers.index(marker)]):
+                raise TemplateError(
+                    f"the prompt {self.source!r} has {marker} after {markers[0]}; put it in front, such as "
+                    f"{marker}{self.source.replace(marker, '')}"
+                )
+
     @property
     def is_pair(self) -> bool:
         """Whether it takes two texts."""
         return INPUT2 in self.source
 
+    @property
+    def has_examples(self) -> bool:
+        """Whether it has a place for demonstrations."""
+        return EXAMPLES in self.source
+
+    @property
+    def names_classes(self) -> bool:
+        """Whether it needs the names of the classes: for `<labels>`, or for demonstrations."""
+        return LABELS in self.source or self.has_examples
+
+    def with_examples(self) -> Template:
+        """Return the template with a place for demonstrations: its own, or else in front."""
+        return self if self.has_examples else Template(EXAMPLES + self.source)
+
+    def filled(self, labels: Sequence[str], demonstrations: Sequence[Demonstration] = ()) -> Template:
+        """Return the template with the names of the classes and with demonstrations; a plain one as it is."""
+        if not self.names_classes:
+            return self
+        return replace(self, labels=tuple(labels), demonstrations=tuple(demonstrations) if self.has_examples else ())
+
+    def shows(self, example: Example) -> bool:
+        """Whether an example is one of the demonstrations, or has the text of one."""
+        return bool(self.demonstrations) and _known_as(example.texts) in self._shown
+
+    def without(self, example: Example) -> Template:
+        """Return the template without the demonstrations that show an example."""
+        name = _known_as(example.texts)
+        return replace(self, demonstrations=tuple(one for one in self.demonstrations if name not in one.ids))
+
+    @cached_property
+    def _shown(self) -> frozenset[str]:
+        return frozenset[str]().union(*(one.ids for one in self.demonstrations))
+
     @cached_property
     def _segments(self) -> tuple[str, ...]:
-        return tuple(filter(None, re.split(f"({INPUT}|{INPUT2}|{MASK})", self.source)))
+        before, examples, asked = self.source.rpartition(EXAMPLES)
+        segments = self._split(asked.lstrip() if examples else asked)
+        shown = "".join(self._demonstrated(segments, one) + _BETWEEN for one in self.demonstrations)
+        literal = before.replace(LABELS, ", ".join(self.labels)) + shown
+        return (literal, *segments) if literal else segments
+
+    def _split(self, source: str) -> tuple[str, ...]:
+        pieces = re.split(f"({INPUT}|{INPUT2}|{MASK})", source)
+        return tuple(piece.replace(LABELS, ", ".join(self.labels)) for piece in pieces if piece)
+
+    def _demonstrated(self, segments: Sequence[str], shown: Demonstration) -> str:
+        """Return a demonstration as the asked part has it."""
+        name = self.labels[shown.label]
+        parts = _plain(segments, Example(*shown.texts))
+        return "".join(name if part.kind == "mask" else part.text for part in parts).strip()
 
     def query(self, example: Example, phase: Phase = Phase.TRAIN, style: Style = "plain") -> MaskedQuery:
         """Render an example under this template."""
@@ -81,29 +173,33 @@ class Template:
                 + ("two texts, and the examples are single texts" if self.is_pair else "one text, not pairs")
                 + f"; {'leave out' if self.is_pair else 'add'} {INPUT2}"
             )
-        parts = self._plain(example) if style == "plain" else self._as_in_paper(example)
+        if self.names_classes and not self.labels:
+            raise TemplateError(
+                f"the prompt {self.source!r} has {EXAMPLES if self.has_examples else LABELS}, which a classifier fills "
+                "when it is fitted; leave that out here, or use Template.filled(labels, demonstrations)"
+            )
+        if self.names_classes and style != "plain":
+            raise TemplateError(
+                f"the prompt {self.source!r} has {EXAMPLES if self.has_examples else LABELS}, which style={style!r} "
+                "doesn't know; leave that out, or use",
+                setting="style",
+                value='"plain"',
+            )
+        parts = _plain(self._segments, example) if style == "plain" else self._as_in_paper(example)
         return MaskedQuery(parts, example.id, self.name(style), phase)
 
     def name(self, style: Style = "plain") -> str:
-        """Return what the ledger calls this template: another rendering is another prompt."""
-        return self.source if style == "plain" else f"{style}: {self.source}"
+        """Return what the ledger calls this template: another rendering, or another filling, is another prompt."""
+        name = self.source if style == "plain" else f"{style}: {self.source}"
+        return f"{name} ({self._filling})" if self.labels else name
 
-    def _plain(self, example: Example) -> tuple[Part, ...]:
-        parts: list[Part] = []
-        after_space = True
-        for at, segment in enumerate(self._segments):
-            part = _part(segment, example)
-            text = part.text
-            if part.kind == "input":
-                text = text.strip()
-                if self._follower(at).startswith(_OPENS_WITH_PUNCTUATION):
-                    text = text.rstrip(_FINAL_PUNCTUATION)
-            elif part.kind == "prompt" and after_space:
-                text = text.lstrip(" ")
-            if part.kind == "mask" or text:
-                parts.append(Part(part.kind, text))
-                after_space = text.endswith(" ")
-        return tuple(parts)
+    @cached_property
+    def _filling(self) -> str:
+        """What it was filled with, told apart by a digest."""
+        shown = (piece for one in self.demonstrations for piece in (str(one.label), *one.texts))
+        short = digest(str(len(self.labels)), *self.labels, *shown)[:12]
+        count = len(self.demonstrations)
+        return f"{count} demonstration{'' if count == 1 else 's'}, {short}" if count else f"class names, {short}"
 
     def _as_in_paper(self, example: Example) -> tuple[Part, ...]:
         parts: list[Part] = []
@@ -111,16 +207,12 @@ class Template:
             part = _part(segment, example)
             text = part.text
             if part.kind == "input":
-                if self._follower(at).startswith(_ANY_PUNCTUATION) and text.endswith(_ANY_PUNCTUATION):
+                if _follower(self._segments, at).startswith(_ANY_PUNCTUATION) and text.endswith(_ANY_PUNCTUATION):
                     text = text[:-1]
                 if segment == INPUT2 and at and self._segments[at - 1].rstrip().endswith(","):
                     text = text[:1].lower() + text[1:]
             parts.append(Part(part.kind, text))
         return tuple(parts)
-
-    def _follower(self, at: int) -> str:
-        following = self._segments[at + 1] if at + 1 < len(self._segments) else ""
-        return "" if following in {INPUT, INPUT2, MASK} else following
 
     def ending_at_mask(self) -> Template:
         """Return what a causal model reads of this template: nothing after the mask."""
@@ -147,3 +239,36 @@ def _part(segment: str, example: Example) -> Part:
     if segment == INPUT2:
         return Part("input", example.pair or "")
     return Part("prompt", segment)
+
+
+def _plain(segments: Sequence[str], example: Example) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    after_space = True
+    for at, segment in enumerate(segments):
+        part = _part(segment, example)
+        text = part.text
+        if part.kind == "input":
+            text = text.strip()
+            if _follower(segments, at).startswith(_OPENS_WITH_PUNCTUATION):
+                text = text.rstrip(_FINAL_PUNCTUATION)
+        elif part.kind == "prompt" and after_space:
+            text = text.lstrip(" ")
+        if part.kind == "mask" or text:
+            parts.append(Part(part.kind, text))
+            after_space = text.endswith(" ")
+    return tuple(parts)
+
+
+def _follower(segments: Sequence[str], at: int) -> str:
+    following = segments[at + 1] if at + 1 < len(segments) else ""
+    return "" if following in {INPUT, INPUT2, MASK} else following
+
+
+def _beginning(text: str) -> str:
+    found = re.match(rf"\s*(?:\S+\s+){{{_MOST_WORDS - 1}}}\S+", text)
+    return found.group() if found else text
+
+
+def _known_as(texts: Sequence[str]) -> str:
+    """Return a digest of texts; white space around them, which no prompt shows, makes no difference."""
+    return digest(*(text.strip() for text in texts))

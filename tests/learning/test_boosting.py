@@ -320,3 +320,92 @@ def test_what_cannot_work_is_refused(change, message):
     given_ = {"train": pool, "labels": labels, "n_classes": 2, **change}
     with pytest.raises(InputError, match=message):
         boost(**given_)
+
+
+def with_silence(pool, silent, seed):
+    """Other answers where nothing was asked."""
+    generator = np.random.default_rng(seed)
+    changed = []
+    for template, matrix in enumerate(pool):
+        codes = matrix.codes.T.copy()
+        codes[silent[:, template]] = generator.integers(0, 9000, (silent[:, template].sum(), matrix.n_columns))
+        changed.append(TokenMatrix.from_codes(codes))
+    return changed
+
+
+@pytest.mark.parametrize("n_classes", [2, 3])
+def test_rounds_with_silent_examples_follow_a_plain_loop(n_classes):
+    pool, labels = noisy_pool(n_templates=4, n_classes=n_classes)
+    silent = np.random.default_rng(1).random((24, 4)) < 0.2
+    boosted = boost(pool, labels, n_classes, rounds=25, m=2, seed=5, silent=silent)
+    assert boosted.way_out is WayOut.ROUNDS
+    weights = np.full(24, 1 / 24)
+    for record in boosted.history:
+        asked = ~silent[:, record.template]
+        wrong = asked & (pool[record.template].codes_of(record.tokens).argmin(axis=1) != labels)
+        error = weights[wrong].sum() / weights[asked].sum()
+        assert record.error == pytest.approx(error, abs=1e-9)
+        sub = TokenMatrix.from_codes(pool[record.template].codes.T[asked])
+        weighed = (weights[asked] * TOTAL_WEIGHT).astype(np.int64)
+        best = VerbalizerSearch(sub, labels[asked], n_classes, 2).best(weighed)
+        assert best.error / weighed.sum() == pytest.approx(error, abs=1e-9)
+        if record.outcome is Outcome.KEPT:
+            alpha = math.log((1 - error) / error) + math.log(n_classes - 1)
+            assert record.alpha == pytest.approx(alpha, abs=1e-6)
+            scaled = weights[asked] * np.exp(alpha * wrong[asked])
+            weights[asked] = scaled / scaled.sum() * weights[asked].sum()
+
+
+@pytest.mark.parametrize("n_examples", [24, 34])  # of 17 in a class, the last is alone in its piece
+def test_what_stands_in_for_a_silent_example_changes_nothing(n_examples):
+    pool, labels = noisy_pool(n_templates=4, n_examples=n_examples)
+    dev, dev_labels = noisy_pool(n_templates=4, n_examples=12, seed=9)
+    silent = np.random.default_rng(2).random((n_examples + 12, 4)) < 0.3
+    silent[n_examples - 2 : n_examples] = True
+    found = []
+    for seed in (3, 4):
+        train = with_silence(pool, silent[:n_examples], seed)
+        validation = (with_silence(dev, silent[n_examples:], seed), dev_labels)
+        found.append(
+            (
+                boost(train, labels, 2, rounds=30, m=4, seed=1, validation=validation, silent=silent),
+                boost(train, labels, 2, rounds=30, m=4, seed=1, silent=silent[:n_examples]),
+                vote(train, labels, 2, m=4, silent=silent),
+                best_single(train, labels, 2, m=4, validation=validation, silent=silent),
+                best_single(train, labels, 2, m=4, silent=silent),
+            )
+        )
+    assert found[0] == found[1]
+    assert found[0][0] != boost(pool, labels, 2, rounds=30, m=4, seed=1, validation=(dev, dev_labels))
+
+
+def test_nobody_silent_is_as_if_nothing_was_said():
+    pool, labels = noisy_pool()
+    none = np.zeros((48, 3), dtype=np.bool_)
+    validation = noisy_pool(seed=5)
+    assert boost(pool, labels, 2, rounds=20, seed=1, validation=validation, silent=none) == boost(
+        pool, labels, 2, rounds=20, seed=1, validation=validation
+    )
+
+
+def test_the_best_prompt_is_the_one_with_the_least_share_of_errors_among_what_it_was_asked():
+    labels = [0, 0, 0, 1, 1, 1]
+    pool = words_pool([1, 0, 0, 0, 1, 1], [1, 0, 0, 0, 1, 1])
+    silent = np.zeros((6, 2), dtype=np.bool_)
+    silent[1, 0] = True  # 2 of 5 are wrong, against 2 of 6
+    assert best_single(pool, labels, 2, silent=silent).learners[0].template == 1
+    silent[[0, 3], 1] = True
+    assert best_single(pool, labels, 2, silent=silent).learners[0].template == 1
+
+
+def test_validation_counts_only_what_somebody_voted_on():
+    labels = [0, 0, 1, 1]
+    pool = words_pool([0, 0, 1, 1], [0, 0, 1, 1])
+    silent = np.zeros((8, 2), dtype=np.bool_)
+    silent[4] = True  # the first of validation, which both get wrong
+    silent[5, 0] = True  # the second, which the first gets wrong and the second right
+    dev = (words_pool([1, 1, 1, 1], [1, 0, 1, 1]), labels)
+    assert boost(pool, labels, 2, validation=dev, silent=silent).validation_accuracy == 1
+    assert boost(pool, labels, 2, validation=dev).validation_accuracy == 0.75
+    silent[4:] = True
+    assert boost(pool, labels, 2, validation=dev, silent=silent).validation_accuracy == 0
