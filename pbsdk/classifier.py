@@ -13,11 +13,9 @@ asking again. `predict` asks only for the prompts and tokens that the head needs
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -25,41 +23,35 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
-from sklearn.utils import Tags, check_random_state
+from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from pbsdk.backend import (
-    Floats,
-    MaskDistribution,
-    MaskedLMBackend,
-    MaskedQuery,
-    OpenVocabulary,
-    Phase,
-    Tokens,
-    Vocabulary,
-)
+from pbsdk.backend import Floats, MaskDistribution, MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.diagnosis import Diagnosis
-from pbsdk.errors import InputError, ModelFileError
+from pbsdk.errors import InputError
 from pbsdk.learning.ensemble import Ensemble
 from pbsdk.learning.explanation import Explanation
-from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, head_from
+from pbsdk.learning.gaps import with_gaps, with_stand_ins
+from pbsdk.learning.heads import Fitted, Head, Trial, head_from
 from pbsdk.learning.matrix import collect
-from pbsdk.learning.model_file import SavedClassifier, TrainingFacts
-from pbsdk.learning.parameters import check_choice, check_count
+from pbsdk.learning.model_file import SavedClassifier, TrainingFacts, token_finder
+from pbsdk.learning.parameters import check_choice, check_count, read_seed
 from pbsdk.learning.selection import Selection
 from pbsdk.pictures import Pictures
 from pbsdk.progress import progress_bar, progress_steps
-from pbsdk.queries.examples import Example, read_examples, read_labels
-from pbsdk.queries.markers import escape_markers, refuse_markers
+from pbsdk.queries.demonstrations import check_demonstrations, fill_templates, name_classes, shown
+from pbsdk.queries.examples import Example, read_labels
+from pbsdk.queries.markers import Markers, read_unmarked
 from pbsdk.queries.pools import choosers, fit_templates, read_pool
 from pbsdk.queries.problem import Problem, read_problem
-from pbsdk.queries.rendering import render
+from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template
 
 __all__ = ["Prediction", "PromptBoostingClassifier"]
 
 Labels = npt.NDArray[Any]
+Needs = Sequence[Sequence[int]]
 
 
 @dataclass(frozen=True)
@@ -88,6 +80,10 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
             fewer for more.
         n_prompts: use only the first so many prompts of the pool.
+        demonstrations: how many labelled training texts per class a prompt shows at `<examples>`, 16 in all at
+            most; a number also puts `<examples>` in front of prompts that lack it, 0 shows none; None: 1 where a
+            prompt has `<examples>`. No text is asked about under a prompt that shows it.
+        label_names: what `<labels>` and demonstrations call each class; by default its label, with spaces for "_" and "-".
         draw: "cycles" (every prompt before any comes again) or "independent".
         on_perfect: what to do when a learner makes no error on the training set, which boosting can't
             use: "vote" (one learner per prompt, majority) or "best" (the one that validates best).
@@ -102,7 +98,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
 
     Attributes:
         classes_: the labels, sorted; the columns of `predict_proba`.
-        templates_: the prompts of the pool, as this model reads them.
+        templates_: the prompts of the pool, as this model reads them, with the demonstrations they show.
         fitted_: what the head learned (`pbsdk.learning.heads.Fitted`).
         ensemble_: the weak learners that vote, for the heads that make them.
         history_: what happened in each round of boosting; empty for other heads, and after `load`.
@@ -122,11 +118,13 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         rounds: int = 200,
         m: int | None = None,
         n_prompts: int | None = None,
+        demonstrations: int | None = None,
+        label_names: Mapping[Any, str] | None = None,
         draw: Literal["cycles", "independent"] = "cycles",
         on_perfect: Literal["vote", "best"] = "vote",
         merge_validation: bool = False,
         style: Style = "plain",
-        markers: Literal["refuse", "escape"] = "refuse",
+        markers: Markers = "refuse",
         keep: Literal["auto", "needed", "whole"] = "auto",
         random_state: Any = None,
         progress: bool | None = None,
@@ -138,6 +136,8 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         self.rounds = rounds
         self.m = m
         self.n_prompts = n_prompts
+        self.demonstrations = demonstrations
+        self.label_names = label_names
         self.draw = draw
         self.on_perfect = on_perfect
         self.merge_validation = merge_validation
@@ -161,11 +161,13 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             y: a label for each.
             validation: (texts, labels) that choose how many rounds are kept.
         """
-        head, problem, templates = self._checked(X, y, validation)
+        seed = read_seed(self.random_state)
+        head, problem, templates = self._checked(X, y, validation, seed)
         train, held_out = problem.train, problem.validation
+        silent = shown([*train, *held_out], templates)
         queries = self._fit_queries(problem, templates)
-        seed = self._seed()
-        answers = progress_bar(self.backend.stream(queries), total=len(queries), what="asking", show=self.progress)
+        stream = progress_bar(self.backend.stream(queries), total=len(queries), what="asking", show=self.progress)
+        answers = with_stand_ins(stream, ~silent.ravel(), len(templates))
         with (
             collect(islice(answers, len(train) * len(templates)), len(train), len(templates)) as train_answers,
             collect(answers, len(held_out), len(templates)) as held_out_answers,
@@ -180,6 +182,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
                     validation=(held_out_answers, problem.validation_labels) if held_out else None,
                     report=report,
                     examples=[*train, *held_out],
+                    silent=silent if silent.any() else None,
                 )
             )
         self.classes_ = problem.classes
@@ -263,8 +266,8 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         examples = self._new_examples(X)
         models = [self.fitted_, *beside]
         prompts = sorted({prompt for model in models for prompt in model.prompts})
-        answers = self._answers(examples, prompts, _union(model.tokens for model in models))
         places = [[prompts.index(prompt) for prompt in model.prompts] for model in models]
+        answers = self._answers(examples, prompts, _union(model.tokens for model in models), places)
         labels = self.classes_.tolist()
         for example in examples:
             group = list(islice(answers, len(prompts)))
@@ -293,39 +296,52 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
 
     def fit_queries(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> list[MaskedQuery]:
         """Return what `fit` would ask, in order; nothing is sent."""
-        _, problem, templates = self._checked(X, y, validation)
+        _, problem, templates = self._checked(X, y, validation, read_seed(self.random_state, ahead=True))
         return self._fit_queries(problem, templates)
 
-    def predict_queries(self, X: Any, *, fitted: bool = True) -> tuple[list[MaskedQuery], Tokens | None]:
+    def predict_queries(
+        self,
+        X: Any,
+        *,
+        fitted: bool = True,
+        fit: tuple[Any, Any] | None = None,
+        validation: tuple[Any, Any] | None = None,
+    ) -> tuple[list[MaskedQuery], Tokens | None]:
         """Return what `predict` would ask, and for which tokens; nothing is sent.
 
-        `fitted=False` says what it may ask at most: every prompt of the pool, for all tokens.
+        `fitted=False` says what it may ask at most, after a `fit` to texts and labels: every prompt of the pool, for
+        all tokens. Prompts that name classes or show demonstrations need to know these texts.
         """
         examples = self._readable(X)
         if fitted:
             check_is_fitted(self)
-            return self._queries_for(examples, self.fitted_.prompts), self._needed_tokens
-        templates = self._templates(pairs=bool(examples) and examples[0].pair is not None)
-        return render(examples, templates, Phase.PREDICT, self.style), None
+            templates = [self.templates_[prompt] for prompt in self.fitted_.prompts]
+        elif fit is not None:
+            _, _, templates = self._checked(*fit, validation, read_seed(self.random_state, ahead=True))
+        else:
+            templates = self._templates(pairs=bool(examples) and examples[0].pair is not None)
+        slots = render_unshown(examples, templates, Phase.PREDICT, self.style, [range(len(templates))])
+        return asked(slots), self._needed_tokens if fitted else None
 
     def explain(self) -> Explanation:
         """Return a table of prompts, words for each class, and weights."""
         check_is_fitted(self)
-        vocabulary = self.backend.vocabulary
         sources = [template.source for template in self.templates_]
-        return self.fitted_.explain(self.classes_.tolist(), sources, lambda token: vocabulary[token])
+        return self.fitted_.explain(self.classes_.tolist(), sources, self.backend.vocabulary.__getitem__)
 
     def save(self, path: str | Path) -> None:
-        """Write the classifier as readable JSON: prompts, words, weights, and which model it needs."""
+        """Write the classifier as readable JSON: prompts, words, weights, and which model it needs.
+
+        The texts that prompts show as demonstrations are in it too; without demonstrations it holds no texts.
+        """
         check_is_fitted(self)
-        vocabulary = self.backend.vocabulary
         SavedClassifier.of(
             self.fitted_,
             head=self.head_name_,
             classes=self.classes_.tolist(),
-            templates=[template.source for template in self.templates_],
+            templates=self.templates_,
             style=self.style,
-            word=lambda token: vocabulary[token],
+            word=self.backend.vocabulary.__getitem__,
             identity=self.backend.identity,
             facts=self.facts_,
         ).save(path)
@@ -337,16 +353,13 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         Another model than the one it was trained on gives a warning that says what differs.
         """
         saved = SavedClassifier.load(path)
-        difference = backend.identity.differences(saved.identity)
-        if difference:
-            warnings.warn(
-                f"{path} was trained on another model than this one ({difference}); its accuracy is not what it was",
-                stacklevel=2,
-            )
-        loaded = cls(backend, **{"head": saved.head, **parameters}, prompts=list(saved.templates), style=saved.style)
+        saved.warn_of_another(backend.identity, path)
+        names = dict(zip(saved.classes, saved.label_names, strict=True)) if saved.label_names else None
+        parameters = {"head": saved.head, "label_names": names, **parameters}
+        loaded = cls(backend, **parameters, prompts=list(saved.templates), style=saved.style)
         loaded.classes_ = np.asarray(saved.classes)
-        loaded.templates_ = [Template(source) for source in saved.templates]
-        loaded.fitted_ = saved.fitted(_translation(backend.vocabulary, path))
+        loaded.templates_ = saved.filled_templates()
+        loaded.fitted_ = saved.fitted(token_finder(backend.vocabulary, path))
         loaded.history_ = ()
         loaded.facts_ = saved.facts
         loaded.n_train_ = saved.facts.n_train
@@ -354,16 +367,24 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         loaded._chose_all = frozenset()  # a file doesn't name the examples
         return loaded
 
-    def _checked(self, X: Any, y: Any, validation: tuple[Any, Any] | None) -> tuple[Head, Problem, list[Template]]:
-        """Look at everything that can be wrong before anything is sent."""
+    def _checked(
+        self, X: Any, y: Any, validation: tuple[Any, Any] | None, seed: int
+    ) -> tuple[Head, Problem, list[Template]]:
+        """Look at everything that can be wrong before anything is sent; the templates come filled."""
         self._check_parameters()
         head = head_from(self.head, self.get_params(deep=False))
         problem = read_problem(X, y, validation, merge=self.merge_validation, read=self._readable)
         head.check(len(problem.classes))
-        return head, problem, self._templates(pairs=problem.pairs)
+        templates = self._templates(pairs=problem.pairs)
+        if self.label_names is None and not any(template.names_classes for template in templates):
+            return head, problem, templates
+        names = name_classes(problem.classes.tolist(), self.label_names, self.backend.mask_token)
+        return head, problem, fill_templates(templates, problem, names, per_class=self.demonstrations, seed=seed)
 
     def _templates(self, *, pairs: bool) -> list[Template]:
         pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
+        if self.demonstrations:
+            pool = [template.with_examples() for template in pool]
         return fit_templates(pool, self.backend.abilities, pairs=pairs)
 
     def _check_parameters(self) -> None:
@@ -372,27 +393,17 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
                 f"backend must be a language model, such as pbsdk.connect(); this is a {type(self.backend).__name__}"
             )
         check_count("n_prompts", self.n_prompts, optional=True)
+        check_demonstrations(self.demonstrations)
         check_choice("style", self.style, ("plain", "paper"))
         check_choice("markers", self.markers, ("refuse", "escape"))
         check_choice("keep", self.keep, ("auto", "needed", "whole"))
 
-    def _seed(self) -> int:
-        if isinstance(self.random_state, Integral):
-            return int(self.random_state)
-        return int(check_random_state(self.random_state).randint(2**31))
-
     def _readable(self, texts: Any, name: str = "texts") -> list[Example]:
-        examples = read_examples(texts, name=name)
-        if self.markers == "escape":
-            return [escape_markers(example, self.backend.mask_token) for example in examples]
-        refuse_markers(examples, self.backend.mask_token, name=name)
-        return examples
+        return read_unmarked(texts, self.backend.mask_token, self.markers, name=name)
 
     def _fit_queries(self, problem: Problem, templates: Sequence[Template]) -> list[MaskedQuery]:
-        return [
-            *render(problem.train, templates, Phase.TRAIN, self.style),
-            *render(problem.validation, templates, Phase.VALIDATE, self.style),
-        ]
+        train = render_unshown(problem.train, templates, Phase.TRAIN, self.style)
+        return asked([*train, *render_unshown(problem.validation, templates, Phase.VALIDATE, self.style)])
 
     def _new_examples(self, X: Any) -> list[Example]:
         check_is_fitted(self)
@@ -407,15 +418,16 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
     def _needed_tokens(self) -> Tokens | None:
         return None if self.keep == "whole" else self.fitted_.tokens
 
-    def _queries_for(self, examples: Sequence[Example], prompts: Sequence[int]) -> list[MaskedQuery]:
-        return render(examples, [self.templates_[prompt] for prompt in prompts], Phase.PREDICT, self.style)
-
     def _answers(
-        self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None
-    ) -> Iterator[MaskDistribution]:
-        queries = self._queries_for(examples, prompts)
+        self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None, needs: Needs = ()
+    ) -> Iterator[MaskDistribution | None]:
+        """Ask about each example under the prompts, and yield None where a prompt shows it."""
+        templates = [self.templates_[prompt] for prompt in prompts]
+        slots = render_unshown(examples, templates, Phase.PREDICT, self.style, needs or [range(len(prompts))])
+        queries = asked(slots)
         answers = self.backend.stream(queries, None if self.keep == "whole" else tokens)
-        return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
+        seen = progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
+        return with_gaps(seen, (slot is not None for slot in slots))
 
     def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
         answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)
@@ -430,19 +442,3 @@ def _union(tokens: Iterable[Tokens | None]) -> Tokens | None:
     """Return all tokens that some model needs; None if one needs whole answers."""
     every = list(tokens)
     return None if any(some is None for some in every) else np.unique(np.concatenate(every))  # type: ignore[arg-type]
-
-
-def _translation(vocabulary: Vocabulary, path: str | Path) -> TokenOf:
-    """Return what finds each word of a file in this vocabulary."""
-
-    def token_of(token: int, word: str) -> int:
-        if isinstance(vocabulary, OpenVocabulary):
-            vocabulary.learn(token, word)
-        if token < len(vocabulary) and vocabulary[token] == word:
-            return token
-        found = vocabulary.get(word)
-        if found is None:
-            raise ModelFileError(f"{path} uses the word {word!r}, which is not a token of this model; train it anew")
-        return found
-
-    return token_of

@@ -26,6 +26,7 @@ __all__ = [
     "Backend",
     "Budget",
     "Delimiter",
+    "Demonstrations",
     "Encoding",
     "Markers",
     "Options",
@@ -65,6 +66,13 @@ Budget = Annotated[int, typer.Option(min=0, help="How many passes an example may
 Prompts = Annotated[
     str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.", autocompletion=_completion.pools)
 ]
+Demonstrations = Annotated[
+    int | None,
+    typer.Option(
+        help="How many labelled texts per class each prompt shows; 1 where a prompt has <examples> if left out.",
+        show_default=False,
+    ),
+]
 Progress = Annotated[
     bool | None,
     typer.Option(
@@ -93,6 +101,8 @@ _OPTIONS = {
     "split": "--split",
     "missing": "--missing drop, which fit has",
     "markers": "--markers escape",
+    "demonstrations": "--demonstrations 0",
+    "label_names": "label_names in Python, or change the labels in the table",
     "label_words": "--label-words LABEL=WORD,...",
 }
 """What the command line calls the settings that an error may name."""

@@ -16,6 +16,7 @@ from pbsdk.cli._common import (
     Backend,
     Budget,
     Delimiter,
+    Demonstrations,
     Encoding,
     Markers,
     Options,
@@ -68,6 +69,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     delimiter: Delimiter = None,
     prompts: Prompts = "topic",
     n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
+    demonstrations: Demonstrations = None,
     head: Annotated[
         str,
         typer.Option(
@@ -94,6 +96,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk fit tickets.csv                               # columns found by name; a fifth held out
         pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
         pbsdk fit tickets.csv --text-column text --label-column label --json
+        pbsdk fit tickets.csv --prompts topic-shown --demonstrations 2              # prompts show labelled texts
     """
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect
@@ -120,6 +123,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 head=head,
                 rounds=rounds,
                 n_prompts=n_prompts,
+                demonstrations=demonstrations,
                 markers=markers,
                 random_state=seed,
                 progress=progress,

@@ -11,6 +11,7 @@ from pbsdk.cli._common import (
     AsJson,
     Backend,
     Budget,
+    Demonstrations,
     Options,
     PairColumn,
     Prompts,
@@ -37,6 +38,8 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     prompts: Prompts = "topic",
     n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
+    demonstrations: Demonstrations = None,
+    seed: Annotated[int, typer.Option(help="The seed of the draws, as fit has it.")] = 13,
     backend: Backend = None,
     option: Options = None,
     run: Run = None,
@@ -85,7 +88,9 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         asked = None if predict is None else load_table(predict, text=text_column, pair=pair_column, labelled=False)
         with connect(backend, run=run, budget=limits, **read_options(option)) as lm:
             classifier = (
-                PromptBoostingClassifier(lm, prompts, n_prompts=n_prompts)
+                PromptBoostingClassifier(
+                    lm, prompts, n_prompts=n_prompts, demonstrations=demonstrations, random_state=seed
+                )
                 if model is None
                 else PromptBoostingClassifier.load(model, lm)
             )

@@ -71,7 +71,7 @@ def list_pools(*, as_json: AsJson = False) -> None:
         pool = load_pool(name)
         pairs = Template(pool.prompts[0]).is_pair
         rows.append({"name": name, "texts": "pairs" if pairs else "single", "about": pool.about})
-    show("\n".join(f"{row['name']:<15}{row['texts']:<8}{row['about']}" for row in rows), rows, as_json=as_json)
+    show("\n".join(f"{row['name']:<21}{row['texts']:<8}{row['about']}" for row in rows), rows, as_json=as_json)
 
 
 @prompts.command("show", cls=Command)
@@ -149,7 +149,7 @@ def _checked(prompts: Sequence[str], *, causal: bool) -> tuple[list[str], list[s
         abilities = Abilities(mask="last" if causal else "anywhere")
         usable = fit_templates(templates, abilities, pairs=templates[0].is_pair)
     notes = [str(warning.message) for warning in caught]
-    sources = [template.source for template in usable]
+    sources = [template.source for template in usable if not template.has_examples]  # these show different texts
     near = [source for source in sources if source not in distinct(sources)]
     notes += [f"the prompt {source!r} says nearly the same as one before it" for source in near]
     return errors, notes, len(usable)

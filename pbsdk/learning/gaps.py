@@ -24,7 +24,10 @@ def with_gaps(answers: Iterable[T], asked: Iterable[bool]) -> Iterator[T | None]
     """Yield the answers in order, and None where nothing was asked."""
     stream = iter(answers)
     for has_answer in asked:
-        yield next(stream, None) if has_answer else None
+        answer = next(stream, None) if has_answer else None
+        if has_answer and answer is None:  # whoever counts the answers will say so
+            return
+        yield answer
 
 
 def with_stand_ins(answers: Iterable[T], asked: Iterable[bool], n_templates: int) -> Iterator[T]:
@@ -39,7 +42,7 @@ def with_stand_ins(answers: Iterable[T], asked: Iterable[bool], n_templates: int
         template = place % n_templates
         if has_answer:
             answer = next(stream, None)
-            if answer is None:  # whoever counts the answers will say so
+            if answer is None:  # likewise
                 return
             latest[template] = answer
             waiting.append((template, answer))

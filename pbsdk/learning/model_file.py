@@ -1,7 +1,8 @@
 """The model file: a trained classifier as readable JSON.
 
 It holds the prompts as they were typed, what the head learned with the words beside the tokens, how it was trained and
-which model answers; no texts and no credentials. Version 1 knew the paper's head alone; it is still read.
+which model answers; no credentials, and no texts but those that prompts show as demonstrations. Version 1 knew the paper's
+head alone, version 2 no demonstrations; both are still read.
 """
 
 from __future__ import annotations
@@ -9,9 +10,10 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -25,18 +27,18 @@ from pydantic import (
     model_validator,
 )
 
-from pbsdk.backend import ModelIdentity
+from pbsdk.backend import ModelIdentity, OpenVocabulary, Vocabulary
 from pbsdk.errors import InputError, ModelFileError
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, TokenOf, Word, head_named
-from pbsdk.queries.templates import Style
+from pbsdk.queries.templates import Demonstration, Style, Template
 from pbsdk.version import __version__
 
-__all__ = ["SavedClassifier", "TrainingFacts"]
+__all__ = ["SavedClassifier", "SavedDemonstration", "TrainingFacts", "token_finder"]
 
 Label = StrictBool | StrictInt | StrictFloat | StrictStr
 SCHEMA: Literal["pbsdk.ensemble"] = "pbsdk.ensemble"
-VERSION = 2
+VERSION = 3
 
 
 class TrainingFacts(BaseModel):
@@ -48,6 +50,18 @@ class TrainingFacts(BaseModel):
     n_validation: int
     seed: int | None
     validation_accuracy: float | None
+
+
+class SavedDemonstration(BaseModel):
+    """A demonstration in a file: what a prompt shows of a training text, and its class."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    texts: Annotated[tuple[str, ...], Field(min_length=1, max_length=2)]
+    label: Annotated[int, Field(ge=0)]
+    """The place of its class."""
+    example: str
+    """A digest of the whole text or pair."""
 
 
 class SavedClassifier(BaseModel):
@@ -63,6 +77,10 @@ class SavedClassifier(BaseModel):
     classes: tuple[Label, ...]
     templates: tuple[str, ...]
     """The prompts of the pool, as they were typed."""
+    label_names: tuple[str, ...] = ()
+    """What prompts call each class; empty if none says it."""
+    demonstrations: tuple[tuple[SavedDemonstration, ...], ...] = ()
+    """What each prompt shows; empty if none shows any."""
     style: Style
     """How prompts are rendered."""
     head: str
@@ -77,6 +95,19 @@ class SavedClassifier(BaseModel):
             raise ValueError("it needs at least two classes, each once")
         return self
 
+    @model_validator(mode="after")
+    def _fillings_fit(self) -> Self:
+        templates = [Template(source) for source in self.templates]
+        if len(self.label_names) != len(self.classes) and any(template.names_classes for template in templates):
+            raise ValueError(f"label_names: it needs a name for each of {len(self.classes)} classes")
+        if self.demonstrations and len(self.demonstrations) != len(templates):
+            raise ValueError(f"demonstrations: it needs those of each of {len(templates)} prompts")
+        for template, shown in zip(templates, self.demonstrations or ((),) * len(templates), strict=True):
+            fits = all(one.label < len(self.classes) and len(one.texts) == 1 + template.is_pair for one in shown)
+            if not fits or (shown and not template.has_examples):
+                raise ValueError(f"demonstrations: one doesn't fit the prompt {template.source!r}, or has no class")
+        return self
+
     @classmethod
     def of(  # noqa: PLR0913 - independent settings, all keywords
         cls,
@@ -84,7 +115,7 @@ class SavedClassifier(BaseModel):
         *,
         head: str,
         classes: Iterable[Label],
-        templates: Iterable[str],
+        templates: Sequence[Template],
         style: Style,
         word: Word,
         identity: ModelIdentity,
@@ -94,7 +125,9 @@ class SavedClassifier(BaseModel):
         return cls(
             model=json.loads(identity.to_json()),
             classes=tuple(classes),
-            templates=tuple(templates),
+            templates=tuple(template.source for template in templates),
+            label_names=next((template.labels for template in templates if template.labels), ()),
+            demonstrations=_saved(templates),
             style=style,
             head=head,
             learned=dict(fitted.state(word)),
@@ -105,10 +138,27 @@ class SavedClassifier(BaseModel):
         """Return the model itself; `token_of` finds a word in the vocabulary at hand."""
         return head_named(self.head).restore(self.learned, len(self.classes), len(self.templates), token_of)
 
+    def filled_templates(self) -> list[Template]:
+        """Return the prompts with the names of the classes and the demonstrations that they had."""
+        shown = [tuple(Demonstration(**dict(one)) for one in some) for some in self.demonstrations]
+        return [
+            Template(source).filled(self.label_names, some)
+            for source, some in zip(self.templates, shown or [()] * len(self.templates), strict=True)
+        ]
+
     @property
     def identity(self) -> ModelIdentity:
         """The model that it was trained on."""
         return ModelIdentity.from_json(json.dumps(self.model))
+
+    def warn_of_another(self, identity: ModelIdentity, path: str | Path) -> None:
+        """Warn if a model is another than the one it was trained on, and say what differs."""
+        difference = identity.differences(self.identity)
+        if difference:
+            warnings.warn(
+                f"{path} was trained on another model than this one ({difference}); its accuracy is not what it was",
+                stacklevel=3,
+            )
 
     def explain(self) -> Explanation:
         """Return what it learned as a table, in the file's own words."""
@@ -159,7 +209,7 @@ class SavedClassifier(BaseModel):
                 f"{source} was written by pbsdk {data.get('pbsdk')} in version {version} of the format, "
                 f"and this pbsdk reads up to {VERSION}; update it: pip install -U pbsdk"
             )
-        if version not in (1, VERSION) or isinstance(version, bool):
+        if version not in range(1, VERSION + 1) or isinstance(version, bool):
             raise ModelFileError(f"{source} has no version that exists ({version!r}); save the classifier again")
         try:
             saved = cls.model_validate(_as_of_today(data))
@@ -175,10 +225,35 @@ class SavedClassifier(BaseModel):
 
 def _as_of_today(data: Mapping[str, Any]) -> dict[str, Any]:
     """Return a file's content in the present version of the format."""
-    if data["version"] == VERSION:
-        return dict(data)
+    if data["version"] > 1:
+        return {**data, "version": VERSION}
     rest = {name: value for name, value in data.items() if name != "learners"}
     return {**rest, "version": VERSION, "head": "boosting", "learned": {"learners": data.get("learners")}}
+
+
+def _saved(templates: Sequence[Template]) -> tuple[tuple[SavedDemonstration, ...], ...]:
+    if not any(template.demonstrations for template in templates):
+        return ()
+    return tuple(
+        tuple(SavedDemonstration(texts=one.texts, label=one.label, example=one.example) for one in t.demonstrations)
+        for t in templates
+    )
+
+
+def token_finder(vocabulary: Vocabulary, path: str | Path) -> TokenOf:
+    """Return what finds each word of a file in this vocabulary."""
+
+    def token_of(token: int, word: str) -> int:
+        if isinstance(vocabulary, OpenVocabulary):
+            vocabulary.learn(token, word)
+        if token < len(vocabulary) and vocabulary[token] == word:
+            return token
+        found = vocabulary.get(word)
+        if found is None:
+            raise ModelFileError(f"{path} uses the word {word!r}, which is not a token of this model; train it anew")
+        return found
+
+    return token_of
 
 
 def _what(error: ValueError) -> str:

@@ -168,8 +168,8 @@ def plan_classifier(
     if fit is not None:
         steps.append(Step("fit", classifier.fit_queries(*fit, validation=validation)))
     if predict is not None:
-        known = fit is None and hasattr(classifier, "ensemble_")
-        queries, tokens = classifier.predict_queries(predict, fitted=known)
+        known = fit is None and hasattr(classifier, "fitted_")
+        queries, tokens = classifier.predict_queries(predict, fitted=known, fit=fit, validation=validation)
         steps.append(Step("predict", queries, tokens, exact=known))
     if not steps:
         raise InputError("give texts and labels to fit, or texts to predict, or both")

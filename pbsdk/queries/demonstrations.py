@@ -70,15 +70,18 @@ def _listed(classes: Sequence[Any]) -> str:
 
 
 def fill_templates(
-    templates: Sequence[Template], problem: Problem, names: Sequence[str], *, per_class: int, seed: int
+    templates: Sequence[Template], problem: Problem, names: Sequence[str], *, per_class: int | None, seed: int
 ) -> list[Template]:
-    """Return the templates filled with the names of the classes and with demonstrations, drawn from the training set."""
+    """Return the templates filled with the names of the classes and with demonstrations, drawn from the training set.
+
+    `per_class` is how many each class has; None: 1.
+    """
     generator = np.random.default_rng([seed, 1])  # another stream than a head's, which has the seed alone
     n_classes = len(problem.classes)
     examples = [_distinct(problem, label) for label in range(n_classes)]
     decks = [_Deck(len(own), generator) for own in examples]
     classes = _Deck(n_classes, generator)
-    each = min(per_class, max(1, MOST // n_classes))
+    each = min(1 if per_class is None else per_class, max(1, MOST // n_classes))
     filled = []
     for template in templates:
         drawn: list[Demonstration] = []

@@ -3,13 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any, Literal
 
 from pbsdk.errors import InputError
-from pbsdk.queries.examples import Example
+from pbsdk.queries.examples import Example, read_examples
 
-__all__ = ["escape_markers", "refuse_markers"]
+__all__ = ["Markers", "escape_markers", "read_unmarked", "refuse_markers"]
+
+Markers = Literal["refuse", "escape"]
+"""What to do with texts in which a mask is written out."""
 
 _MASK_MARKERS = ("<mask>", "[MASK]")
+
+
+def read_unmarked(texts: Any, mask_token: str, markers: Markers, *, name: str = "texts") -> list[Example]:
+    """Read texts or pairs of texts, and refuse or escape those in which a mask is written out."""
+    examples = read_examples(texts, name=name)
+    if markers == "escape":
+        return [escape_markers(example, mask_token) for example in examples]
+    refuse_markers(examples, mask_token, name=name)
+    return examples
 
 
 def refuse_markers(examples: Sequence[Example], mask_token: str, *, name: str = "texts") -> None:

@@ -16,7 +16,7 @@ from pbsdk.backend import MaskedQuery, Phase
 from pbsdk.queries.examples import Example
 from pbsdk.queries.templates import Style, Template
 
-__all__ = ["render", "render_unshown"]
+__all__ = ["asked", "render", "render_unshown"]
 
 
 def render(
@@ -48,3 +48,8 @@ def render_unshown(
             else:
                 found.append(None if shown[place] else template.query(example, phase, style))
     return found
+
+
+def asked(slots: Iterable[MaskedQuery | None]) -> list[MaskedQuery]:
+    """Return the queries among what `render_unshown` rendered."""
+    return [slot for slot in slots if slot is not None]

@@ -34,6 +34,27 @@ def test_fit_saves_a_classifier_and_says_what_it_learned_and_cost(fitted):
     assert (work / "n.json").read_bytes() == (work / "m.json").read_bytes()
 
 
+def test_prompts_show_demonstrations_and_plan_foretells_what_is_left_out(work, tmp_path):
+    common = columns("--run", tmp_path / "run", "--prompts", "topic-shown", "--demonstrations", "2", "--seed", "5")
+    planned = pbsdk("plan", work / "train.csv", "--validation", work / "dev.csv", *common, "--json")
+    fit = json.loads(planned.stdout)["steps"][-1]
+    model = tmp_path / "m.json"
+    rest = ("--rounds", "5", "--output", model, "--json")
+    shown = pbsdk("fit", work / "train.csv", "--validation", work / "dev.csv", *common, *rest)
+    assert shown.returncode == 0, shown.stderr
+    assert json.loads(shown.stdout)["sent_now"] == fit["passes"] == 1280 - 10 * 4 * 2
+    assert [len(some) for some in json.loads(model.read_text("utf-8"))["demonstrations"]] == [8] * 10
+    predicted = pbsdk("predict", model, work / "train.csv", *columns("--run", tmp_path / "run"))
+    assert predicted.returncode == 0, predicted.stderr
+    assert len(predicted.stdout.splitlines()) == 64
+    some = tmp_path / "some.csv"
+    some.write_text("message,department\na,x\nb,y\nc,x\nd,y\n", encoding="utf-8")
+    refused = pbsdk("fit", some, *common, "--validation-share", "0", "--output", tmp_path / "n.json")
+    assert refused.returncode == 1
+    assert "shows all of them as demonstrations" in refused.stderr
+    assert "--demonstrations 0" in refused.stderr
+
+
 def test_a_part_is_held_out_unless_told_otherwise(fitted, tmp_path):
     work, arguments, _ = fitted
     common = ("fit", work / "train.csv", *arguments, "--output", tmp_path / "new" / "m.json", "--json")

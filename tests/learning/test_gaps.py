@@ -22,6 +22,7 @@ def test_nothing_waits_longer_than_it_must():
 
 @pytest.mark.parametrize("answers", ["ab", "abcd"])
 def test_too_few_and_too_many_answers_are_still_noticed(answers):
+    assert len(list(with_gaps(answers[:2], [True, False, True, True]))) == 3
     assert len(list(with_stand_ins(answers, [True, False, True, True], 2))) != 4
 
 

@@ -8,6 +8,8 @@ from pbsdk.backend import ModelIdentity
 from pbsdk.errors import ModelFileError
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.model_file import SavedClassifier, TrainingFacts
+from pbsdk.queries.examples import Example
+from pbsdk.queries.templates import Demonstration, Template
 
 ENSEMBLE = Ensemble(2, (WeakLearner(0, (5, 9), 1.25), WeakLearner(1, (9, 7), 0.1 + 0.2)))
 FACTS = TrainingFacts(
@@ -30,7 +32,7 @@ def saved(classes=("no", "yes"), **change):
         **{
             "head": "boosting",
             "classes": classes,
-            "templates": ["<input> So <mask>.", "<input>\nÜber <mask>"],
+            "templates": [Template("<input> So <mask>."), Template("<input>\nÜber <mask>")],
             "style": "plain",
             "word": lambda token: f" w{token}",
             "identity": ModelIdentity("fake", {"dtype": "float32", "a": "b"}),
@@ -59,7 +61,7 @@ def test_the_file_can_be_read_by_people(tmp_path):
     text = path.read_text(encoding="utf-8")
     data = json.loads(text)
     assert data["schema"] == "pbsdk.ensemble"
-    assert data["version"] == 2
+    assert data["version"] == 3
     assert data["head"] == "boosting"
     assert data["learned"]["learners"][0] == {"prompt": 0, "tokens": [5, 9], "words": [" w5", " w9"], "alpha": 1.25}
     assert data["templates"][1] == "<input>\nÜber <mask>"
@@ -111,6 +113,7 @@ def changed(path, **change):
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
+SHOWN = {"texts": ["fine"], "label": 0, "example": "digest"}
 LEARNER = {"prompt": 0, "tokens": [5, 9], "words": ["a", "b"], "alpha": 1.0}
 
 
@@ -118,7 +121,7 @@ LEARNER = {"prompt": 0, "tokens": [5, 9], "words": ["a", "b"], "alpha": 1.0}
     ("change", "message"),
     [
         ({"schema": "other"}, "not a saved classifier"),
-        ({"version": 3}, "reads up to 2; update it"),
+        ({"version": 4}, "reads up to 3; update it"),
         ({"version": 0}, "no version that exists"),
         ({"version": "1"}, "no version that exists"),
         ({"classes": ["no"]}, "at least two classes"),
@@ -137,6 +140,13 @@ LEARNER = {"prompt": 0, "tokens": [5, 9], "words": ["a", "b"], "alpha": 1.0}
         ({"learned": {}}, "learners"),
         ({"learned": {"learners": [LEARNER], "more": 1}}, "more"),
         ({"model": {"name": 1}}, "model"),
+        ({"templates": ["<labels> <input> <mask>", "<input> <mask>"]}, "label_names: it needs a name for each of 2"),
+        ({"templates": ["<input>", "<input> <mask>"]}, "no <mask>"),
+        ({"demonstrations": [[]]}, "demonstrations: it needs those of each of 2 prompts"),
+        ({"demonstrations": [[SHOWN], []]}, "demonstrations: one doesn't fit"),
+        ({"demonstrations": [[{**SHOWN, "label": 2}], []]}, "demonstrations: one doesn't fit"),
+        ({"demonstrations": [[{**SHOWN, "texts": ["a", "b"]}], []]}, "demonstrations: one doesn't fit"),
+        ({"demonstrations": [[{**SHOWN, "texts": []}], []]}, "demonstrations.0.0.texts"),
     ],
 )
 def test_a_file_that_was_changed_is_refused_with_the_reason(tmp_path, change, message):
@@ -170,6 +180,33 @@ def test_a_file_of_version_1_is_read_as_the_papers_head(tmp_path):
     del data["head"]
     path.write_text(json.dumps({**data, "version": 1, **learned}), encoding="utf-8")
     assert SavedClassifier.load(path) == saved()
+
+
+def test_a_file_of_version_2_is_read_as_one_without_demonstrations(tmp_path):
+    path = tmp_path / "model.json"
+    saved().save(path)
+    data = json.loads(path.read_text(encoding="utf-8"))
+    assert (data.pop("label_names"), data.pop("demonstrations")) == ([], [])
+    path.write_text(json.dumps({**data, "version": 2}), encoding="utf-8")
+    assert SavedClassifier.load(path) == saved()
+    assert SavedClassifier.load(path).filled_templates() == [
+        Template("<input> So <mask>."),
+        Template("<input>\nÜber <mask>"),
+    ]
+
+
+def test_demonstrations_and_names_come_back_the_same(tmp_path):
+    shown = [Demonstration.of(Example("Fine, indeed. " * 40), 1), Demonstration.of(Example("Dull."), 0)]
+    templates = [
+        Template("<input> So <mask>."),
+        Template("<labels>: <examples><input> <mask>").filled(("no way", "yes"), shown),
+    ]
+    path = tmp_path / "model.json"
+    saved(templates=templates).save(path)
+    found = SavedClassifier.load(path)
+    assert found.filled_templates() == templates
+    assert found.label_names == ("no way", "yes")
+    assert found.filled_templates()[1].shows(Example("Fine, indeed. " * 40))
 
 
 def test_a_head_that_is_not_installed_is_named_with_a_near_one(tmp_path):

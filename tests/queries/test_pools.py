@@ -16,7 +16,9 @@ from pbsdk.reproduce.benchmarks import data_folder
 
 PAPER = ["sst2", "mr", "agnews", "trec", "snli", "mnli", "qnli", "rte"]
 OWN = ["sentiment", "topic", "question-type", "intent", "nli", "similarity", "spam", "register"]
+SHOWN = [f"{name}-shown" for name in (*PAPER, *OWN)]
 PAIRS = {"snli", "mnli", "qnli", "rte", "nli", "similarity"}
+PAIRS |= {f"{name}-shown" for name in PAIRS}
 CAUSAL = Abilities(mask="last")
 MASKED = Abilities(mask="anywhere")
 
@@ -27,11 +29,11 @@ def pool(name):
     )
 
 
-def test_the_pools_are_the_papers_eight_and_eight_of_our_own():
-    assert pool_names() == sorted(PAPER + OWN)
+def test_the_pools_are_the_papers_eight_and_eight_of_our_own_each_with_one_that_shows_demonstrations():
+    assert pool_names() == sorted(PAPER + OWN + SHOWN)
 
 
-@pytest.mark.parametrize("name", PAPER + OWN)
+@pytest.mark.parametrize("name", PAPER + OWN + SHOWN)
 @pytest.mark.parametrize("abilities", [MASKED, CAUSAL], ids=["masked", "causal"])
 def test_each_pool_gives_ten_prompts_to_each_kind_of_model(name, abilities):
     templates = read_pool(name, abilities)
@@ -41,11 +43,22 @@ def test_each_pool_gives_ten_prompts_to_each_kind_of_model(name, abilities):
     assert len(set(fitted)) == 10
 
 
-@pytest.mark.parametrize("name", PAPER + OWN)
+@pytest.mark.parametrize("name", PAPER + OWN + SHOWN)
 def test_prompts_for_causal_models_are_of_their_own_and_end_at_the_mask(name):
     prompts = pool(name).prompts_mask_last
     assert all(Template(prompt).ending_at_mask().source == prompt for prompt in prompts)
-    assert distinct(prompts) == prompts
+    if name not in SHOWN:
+        assert distinct(prompts) == prompts
+
+
+@pytest.mark.parametrize("name", PAPER + OWN)
+@pytest.mark.parametrize("kind", ["prompts", "prompts_mask_last"])
+def test_a_pool_that_shows_demonstrations_is_three_plain_five_that_say_more_and_two_of_a_general_layout(name, kind):
+    plain, shown = getattr(pool(name), kind), getattr(pool(f"{name}-shown"), kind)
+    assert shown[:3] == plain[:3]
+    assert shown[3:8] == [f"Possible answers: <labels>.\n\n<examples>{prompt}" for prompt in plain[:5]]
+    assert shown[8:] == getattr(pool("nli-shown" if name in PAIRS else "topic-shown"), kind)[8:]
+    assert [Template(prompt).has_examples for prompt in shown] == [False] * 3 + [True] * 7
 
 
 @pytest.mark.parametrize("name", sorted({*PAPER, *OWN} - PAIRS))
@@ -58,11 +71,12 @@ def test_our_own_pools_have_no_near_duplicates(name):
     assert distinct(pool(name).prompts) == pool(name).prompts
 
 
-@pytest.mark.parametrize("name", PAPER + OWN)
+@pytest.mark.parametrize("name", PAPER + OWN + SHOWN)
 def test_each_pool_says_what_it_is(name):
     assert pool(name).name == name
     assert pool(name).about.endswith(".")
     assert ("PromptBoosting" in pool(name).about) == (name in PAPER)
+    assert ("demonstrations" in pool(name).about) == (name in SHOWN)
     assert pool(name).made is None
 
 
