@@ -44,7 +44,8 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     prompts: Annotated[
         str,
         typer.Option(
-            help="Sets of prompts: paper, own, generated; or pools by name or file.", autocompletion=_completion.pools
+            help="Sets of prompts: paper, own, shown, generated; or pools by name or file.",
+            autocompletion=_completion.pools,
         ),
     ] = "paper",
     model: Annotated[

@@ -6,7 +6,7 @@ those that see all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Self
 
@@ -15,13 +15,21 @@ import numpy as np
 from pbsdk.backend import Floats, MaskedQuery, Phase, digest
 from pbsdk.learning.heads import Trial
 from pbsdk.learning.matrix import Matrices
+from pbsdk.queries.demonstrations import shown
 from pbsdk.queries.examples import Example
-from pbsdk.queries.rendering import render
+from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.templates import Style, Template
 from pbsdk.reproduce.draws import Draw
 from pbsdk.reproduce.methods import Method
 
-__all__ = ["Answered", "Answers", "States"]
+__all__ = ["Answered", "Answers", "States", "render_all"]
+
+
+def render_all(
+    examples: Iterable[Example], templates: Sequence[Template], phase: Phase, style: Style
+) -> list[MaskedQuery]:
+    """Render every example under every template; where a template shows the example, without that demonstration."""
+    return asked(render_unshown(examples, templates, phase, style, [[place] for place in range(len(templates))]))
 
 
 class Answers:
@@ -68,12 +76,14 @@ class Answered:
         """Return what a method learns from: the training set and validation apart, or both as one."""
         draw = self.draw
         examples = draw.both.examples
+        shows = shown(examples, self.templates[: method.prompts])
+        silent = shows if shows.any() else None
         if method.merged:
             merged = self.merged.seen(method.top)[: method.prompts]
-            return Trial(merged, draw.both.labels, n_classes, seed, examples=examples)
+            return Trial(merged, draw.both.labels, n_classes, seed, examples=examples, silent=silent)
         train, validation = (part.seen(method.top)[: method.prompts] for part in (self.train, self.validation))
         held_out = (validation, draw.validation.labels)
-        return Trial(train, draw.train.labels, n_classes, seed, held_out, examples=examples)
+        return Trial(train, draw.train.labels, n_classes, seed, held_out, examples=examples, silent=silent)
 
 
 class States:
@@ -89,7 +99,7 @@ class States:
 
     def of(self, examples: Sequence[Example], templates: Sequence[Template], style: Style) -> Floats:
         """Return the states (N, H) of examples."""
-        return np.array([self._of_one(render([example], templates, Phase.PROBE, style)) for example in examples])
+        return np.array([self._of_one(render_all([example], templates, Phase.PROBE, style)) for example in examples])
 
     def _of_one(self, queries: Sequence[MaskedQuery]) -> Floats:
         name = digest(*(query.content for query in queries))

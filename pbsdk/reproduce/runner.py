@@ -19,9 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+import numpy as np
+
 from pbsdk.backend import Floats, HiddenStates, MaskedLMBackend, MaskedQuery, Phase, digest
 from pbsdk.errors import InputError
 from pbsdk.learning.calibration import expected_calibration_error
+from pbsdk.learning.gaps import with_stand_ins
 from pbsdk.learning.matrix import Matrices, collect
 from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, scope_of
 from pbsdk.ledger.sums import Counter
@@ -31,11 +34,12 @@ from pbsdk.progress import progress_bar
 from pbsdk.prompting.causal_writer import CausalWriter
 from pbsdk.prompting.generation import PromptWriter, generate_pool, write_pool
 from pbsdk.prompting.refinement import RefinementMethod, passes_needed, refine
+from pbsdk.queries.demonstrations import shown
 from pbsdk.queries.examples import Example
 from pbsdk.queries.pools import fit_templates, load_pool
-from pbsdk.queries.rendering import render
+from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.templates import Style, Template
-from pbsdk.reproduce.answers import Answered, Answers, States
+from pbsdk.reproduce.answers import Answered, Answers, States, render_all
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.draws import DataSet, Draw, LabelledExamples
 from pbsdk.reproduce.figures import rounds_without_validation
@@ -55,6 +59,7 @@ class _Task:
 
     data: DataSet
     prompts: str
+    k: int | None
     seed: int
     style: Style
     templates: list[Template]
@@ -135,6 +140,11 @@ class Reproduction:
                 if prompts != "generated" and settings.refines:
                     draw = data.draw(16, settings.seeds[0])
                     templates = self._fitted(data, prompts_of(data.name, prompts, self._abilities))
+                    if any(template.names_classes for template in templates):
+                        raise InputError(
+                            f"prompts that show demonstrations can't be chosen by refinement; leave out {prompts!r}, or the "
+                            "methods refinement and halving"
+                        )
                     passes_needed(len(templates[:_REFINED_FROM]), draw.train.labels, draw.validation.labels)
 
     def _steps(self) -> list[Step]:
@@ -146,16 +156,20 @@ class Reproduction:
                 if prompts == "generated":
                     continue
                 style = self._style(prompts)
-                pool = self._fitted(data, prompts_of(data.name, prompts, self._abilities))
-                for method in settings.chosen:
-                    for part in (data.draw(method.k, seed).both for seed in settings.seeds):
-                        of, phase = (_REFINED_FROM, "refine") if method.refined else (method.prompts, "train")
-                        steps[phase] += render(part.examples, pool[:of], Phase(phase), style)
                 most = _REFINED_FROM if settings.refines else settings.most_prompts
-                steps["test"] += render(data.test.examples, pool[:most], Phase.PREDICT, style)
+                tested: dict[Template, None] = {}
+                for method, seed in ((method, seed) for method in settings.chosen for seed in settings.seeds):
+                    pool = self._templates(data, prompts, method.k, seed)
+                    of, phase = (_REFINED_FROM, "refine") if method.refined else (method.prompts, "train")
+                    part = data.draw(method.k, seed).both
+                    steps[phase] += asked(render_unshown(part.examples, pool[:of], Phase(phase), style))
+                    tested.update(dict.fromkeys(pool[:most]))
+                steps["test"] += render_all(data.test.examples, list(tested), Phase.PREDICT, style)
         # Refinement by halving asks for less, and only the prompts that it chose are tested.
         return [
-            Step(name, asked, exact=name == "train" or not settings.refines) for name, asked in steps.items() if asked
+            Step(name, queries, exact=name == "train" or not settings.refines)
+            for name, queries in steps.items()
+            if queries
         ]
 
     def _budget(self, steps: Sequence[Step]) -> QueryBudget:
@@ -185,21 +199,21 @@ class Reproduction:
         known = {cell.key: cell for cell in self._file.read()}
         for data in self._data.values():
             for prompts in self._settings.prompts:
-                for seed in self._settings.seeds:
-                    templates = self._templates(data, prompts, seed)
-                    yield from self._of_draw(_Task(data, prompts, seed, self._style(prompts), templates), known)
+                for seed, k in ((s, k) for s in self._settings.seeds for k in self._settings.sizes):
+                    templates = self._templates(data, prompts, k, seed)
+                    yield from self._of_draw(_Task(data, prompts, k, seed, self._style(prompts), templates), known)
 
     def _of_draw(self, task: _Task, known: Mapping[str, ResultCell]) -> Iterator[ResultCell]:
         """Yield the cells of one draw."""
         missing: list[tuple[Method, str]] = []
-        for method in self._settings.chosen:
+        for method in (method for method in self._settings.chosen if method.k == task.k):
             key = self._key(task, method)
             if key in known:
                 yield known[key]
             else:
                 missing.append((method, key))
-        for k, refined in dict.fromkeys((method.k, method.refined) for method, _ in missing):
-            group = [(method, key) for method, key in missing if (method.k, method.refined) == (k, refined)]
+        for refined in dict.fromkeys(method.refined for method, _ in missing):
+            group = [(method, key) for method, key in missing if method.refined == refined]
             for cell in self._of_group(task, group):
                 self._file.append(cell)
                 yield cell
@@ -207,7 +221,7 @@ class Reproduction:
     def _of_group(self, task: _Task, group: Sequence[tuple[Method, str]]) -> Iterator[ResultCell]:
         """Yield the cells of methods that learn from the same texts under prompts of the same pool."""
         first, _ = group[0]
-        draw = task.data.draw(first.k, task.seed)
+        draw = task.data.draw(task.k, task.seed)
         if first.refined:
             chosen, passes = self._refined(task, draw, first.refined)
             tested = chosen
@@ -239,6 +253,9 @@ class Reproduction:
         """Train a method on the answers, test it, and say how it did."""
         data, draw = task.data, answered.draw
         used = task.templates[: method.states] if method.states else answered.templates[: method.prompts]
+        passes = len(draw.both.examples) * len(used)
+        if not method.states:
+            passes -= int(shown(draw.both.examples, used).sum())
         conditions = self._conditions(task, method)
         trial = answered.trial(method, len(data.classes), task.seed)
         names = [digest(t.name(task.style)) for t in (task.templates[:_REFINED_FROM] if method.refined else used)]
@@ -269,7 +286,7 @@ class Reproduction:
             validation=len(draw.validation.examples),
             test=len(data.test.examples),
             n_prompts=len(used),
-            passes=len(draw.both.examples) * len(used) if answered.passes is None else answered.passes,
+            passes=passes if answered.passes is None else answered.passes,
             metered=not method.states,
             asking_seconds=asking,
             training_seconds=seconds,
@@ -305,9 +322,9 @@ class Reproduction:
         return found.pool.templates(self._abilities), found.needed.total
 
     def _test(self, task: _Task, templates: list[Template]) -> Answers:
-        """Return the test rows' answers; the last ones asked for are kept, and serve all draws."""
+        """Return the test rows' answers; the last ones asked for are kept, and serve all draws that have these prompts."""
         data = task.data
-        wanted = (data.name, task.style, *(template.source for template in templates))
+        wanted = (data.name, *(template.name(task.style) for template in templates))
         if self._tested is None or self._tested[0] != wanted:
             if self._tested is not None:
                 self._tested[1].close()
@@ -319,14 +336,21 @@ class Reproduction:
     def _answers(
         self, part: LabelledExamples, templates: Sequence[Template], phase: Phase, style: Style, what: str
     ) -> Answers:
-        queries = render(part.examples, templates, phase, style)
-        answers = progress_bar(self.backend.stream(queries), total=len(queries), what=what, show=self._progress)
-        return Answers(collect(answers, len(part.examples), len(templates)))
+        examples = part.examples
+        if phase is Phase.PREDICT:
+            queries = render_all(examples, templates, phase, style)
+            silent = np.zeros(len(queries), dtype=np.bool_)
+        else:
+            queries = asked(render_unshown(examples, templates, phase, style))
+            silent = shown(examples, templates).ravel()
+        stream = progress_bar(self.backend.stream(queries), total=len(queries), what=what, show=self._progress)
+        answers = with_stand_ins(stream, ~silent, len(templates))
+        return Answers(collect(answers, len(examples), len(templates)))
 
-    def _templates(self, data: DataSet, prompts: str, seed: int) -> list[Template]:
+    def _templates(self, data: DataSet, prompts: str, k: int | None, seed: int) -> list[Template]:
         """Return a set's prompts for one draw, as this model needs them."""
         if prompts != "generated":
-            return self._fitted(data, prompts_of(data.name, prompts, self._abilities))
+            return data.filled(self._fitted(data, prompts_of(data.name, prompts, self._abilities)), k, seed)
         assert self._writer is not None  # noqa: S101 - made at the start
         path = self._folder / "pools" / f"{data.name}-{seed}-{self._count}-{self._settings.per_class or 'all'}.json"
         if not path.is_file():
@@ -354,7 +378,7 @@ class Reproduction:
 
     def _key(self, task: _Task, method: Method) -> str:
         """Name a cell by everything that its score depends on."""
-        draw = task.data.draw(method.k, task.seed)
+        draw = task.data.draw(task.k, task.seed)
         used = task.templates[: _REFINED_FROM if method.refined else method.most_prompts]
         settings = (method.name, task.prompts, task.seed, self._settings.rounds, self._settings.on_perfect)
         return digest(

@@ -1,13 +1,19 @@
 """Our own rows and the references: on the same answers, on part of them, on texts alone, and past the interface."""
 
+import json
+
 import numpy as np
 import pytest
 
 from pbsdk import PromptBoostingClassifier
+from pbsdk.backend import Abilities
 from pbsdk.errors import InputError
 from pbsdk.metering.meter import MeteredBackend
+from pbsdk.queries.pools import load_pool
 from pbsdk.reproduce.benchmarks import few_shot_of, named
+from pbsdk.reproduce.figures import OWN_POOLS
 from pbsdk.reproduce.methods import BLACK_BOX, METHODS
+from pbsdk.reproduce.prompt_sets import pools_of
 from pbsdk.reproduce.runner import Reproduction
 from pbsdk.reproduce.settings import Settings
 from pbsdk.testing import FakeBackend, TopOnly
@@ -93,3 +99,59 @@ def test_a_black_box_refuses_to_be_a_white_one(tmp_path, pool):
     with pytest.raises(InputError, match="fake doesn't show its hidden states; leave the method hidden-state out"):
         run(tmp_path, pool, "hidden-state")
     assert set(METHODS) - set(BLACK_BOX) == {"hidden-state"}
+
+
+@pytest.fixture
+def showing(tmp_path):
+    prompts = [f"One of: <labels>.\n\n<examples><input> {said} <mask>." for said in ("So", "My", "The")]
+    path = tmp_path / "showing.json"
+    path.write_text(json.dumps({"prompts": ["<input> A <mask>.", *prompts], "prompts_mask_last": []}))
+    return str(path)
+
+
+@pytest.mark.usefixtures("pool")
+def test_demonstrations_are_drawn_anew_in_each_draw_and_never_asked_about(tmp_path, showing):
+    methods = ("boosting", "boosting-32", "soft", "auto", "auto-top20", "tf-idf")
+    results, fake = run(tmp_path / "shown", showing, *methods)
+    # Three of four prompts show a text of each of four classes, which they don't ask about.
+    assert {cell.method: cell.passes for cell in results.cells} == {
+        **dict.fromkeys(methods, 4 * 128 - 3 * 4), "tf-idf": 0
+    }  # fmt: skip
+    for query in fake.asked:
+        inputs = [part.text for part in query.parts if part.kind == "input"]
+        before = "".join(part.text for part in query.parts if part.kind == "prompt")
+        assert inputs[0] not in before
+    # The plain prompt serves both draws; the others are asked about the test rows once for each draw.
+    assert sum(query.phase == "predict" for query in fake.asked) == 40 * (1 + 2 * 3)
+    again, fake = run(tmp_path / "shown", showing, *methods)
+    assert again == results
+    assert not fake.asked
+
+
+@pytest.mark.usefixtures("pool")
+def test_the_plan_knows_the_demonstrations_and_the_estimator_agrees(tmp_path, showing):
+    fake = FakeBackend()
+    given = Settings(datasets=("desk",), methods=("soft",), seeds=SEEDS, prompts=(showing,))
+    with Reproduction(fake, tmp_path / "run", given) as work:
+        planned = work.plan.total("passes")
+        results = work.results()
+    assert len(fake.asked) == planned
+    draw, test = few_shot_of("desk", seed=13), named("desk", "test")
+    clf = PromptBoostingClassifier(
+        MeteredBackend(FakeBackend(), tmp_path / "own"), showing, head="soft", random_state=13
+    )
+    clf.fit(draw.train.examples, draw.train.labels, validation=(draw.validation.examples, draw.validation.labels))
+    # The estimator's views are of the training texts alone, the table's of all labelled ones.
+    assert clf.score(test.examples, test.labels) == pytest.approx(scores(results)["soft", 13], abs=0.1)
+
+
+@pytest.mark.usefixtures("pool")
+def test_demonstrations_cannot_be_refined(tmp_path, showing):
+    with pytest.raises(InputError, match="show demonstrations can't be chosen by refinement"):
+        run(tmp_path / "x", showing, "halving")
+
+
+def test_the_set_shown_has_a_pool_for_every_data_set():
+    for dataset in OWN_POOLS:
+        (name,) = pools_of(dataset, "shown")
+        assert any(template.has_examples for template in load_pool(name).templates(Abilities()))
