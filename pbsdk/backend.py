@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import TracebackType
-from typing import Literal, Self
+from typing import Literal, Protocol, Self, runtime_checkable
 
 from pbsdk.distribution import LEAST, MASS_TOLERANCE, STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
 from pbsdk.errors import BackendError, InputError
@@ -34,6 +34,7 @@ __all__ = [
     "Checkup",
     "Codes",
     "Floats",
+    "HiddenStates",
     "MaskDistribution",
     "MaskedLMBackend",
     "MaskedQuery",
@@ -327,3 +328,14 @@ class MaskedLMBackend(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@runtime_checkable
+class HiddenStates(Protocol):
+    """A backend that also shows the model from inside, for comparisons; what asks for this is no longer a black box.
+
+    It is not part of the interface: no meter counts it, and nothing that learns or predicts may need it.
+    """
+
+    def hidden_states(self, queries: Sequence[MaskedQuery]) -> Floats:
+        """Return the last hidden state (N, H) at each query's mask, or, in a causal model, at the token before it."""

@@ -14,7 +14,7 @@ array([-0.105, -2.303])
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
@@ -129,6 +129,19 @@ class MaskDistribution:
         if self.tokens is None or self.rest is not None:
             return True
         return tokens is not None and bool(np.isin(tokens, self.tokens, assume_unique=True).all())
+
+    def likeliest(self, top: int) -> MaskDistribution:
+        """Return what a provider would show that shows its `top` likeliest tokens, of equals the first; the rest is censored."""
+        if self.tokens is not None and self.rest is None:
+            raise BadAnswer("an answer about chosen tokens doesn't say which are the likeliest; ask for all")
+        if self.tokens is not None and len(self.codes) <= top:
+            return self
+        last = min(top, len(self.codes)) - 1
+        near = np.flatnonzero(self.codes <= np.partition(self.codes, last)[last])
+        best = np.sort(near[np.argsort(self.codes[near], kind="stable")[:top]])
+        codes = self.codes[best]
+        tokens = best.astype(np.int64) if self.tokens is None else self.tokens[best]
+        return replace(self, codes=codes, tokens=tokens, rest=int(codes.max()))
 
     def narrowed(self, tokens: Tokens) -> MaskDistribution:
         """Return the answer restricted to `tokens`, which must ascend."""

@@ -150,3 +150,20 @@ def test_an_open_vocabulary_learns_and_numbers_words_alike_everywhere():
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4))
 def test_digests_differ_where_pieces_do(one, other):
     assert (digest(*one) == digest(*other)) == (one == other)
+
+
+@given(st.lists(st.integers(0, 40), min_size=1, max_size=60), st.integers(1, 70))
+def test_the_likeliest_tokens_are_those_of_a_stable_sort(codes, top):
+    whole = MaskDistribution(codes=np.array(codes, dtype=np.uint16), read_tokens=3)
+    shown = whole.likeliest(top)
+    expected = sorted(sorted(range(len(codes)), key=codes.__getitem__)[:top])
+    assert shown.tokens.tolist() == expected
+    assert shown.codes.tolist() == [codes[token] for token in expected]
+    assert (shown.rest, shown.read_tokens) == (max(shown.codes), 3)
+    less = shown.likeliest(2)
+    assert less.tokens.tolist() == whole.likeliest(min(2, top)).tokens.tolist()
+
+
+def test_an_answer_about_chosen_tokens_does_not_know_the_likeliest():
+    with pytest.raises(BadAnswer, match="ask for all"):
+        MaskDistribution(codes=np.array([5, 9], dtype=np.uint16), tokens=np.array([1, 4])).likeliest(1)

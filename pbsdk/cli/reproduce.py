@@ -32,7 +32,8 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Rows of the paper's tables: {', '.join(ROWS)}; or all. By default, six that cost ten passes per example.",
+            help=f"Rows of the tables: {', '.join(ROWS)}; or all, without the white box. By default, six of the paper's that "
+            "cost ten passes per example.",
             show_default=False,
             autocompletion=_completion.methods,
         ),
@@ -43,7 +44,8 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     prompts: Annotated[
         str,
         typer.Option(
-            help="Sets of prompts: paper, own, generated; or pools by name or file.", autocompletion=_completion.pools
+            help="Sets of prompts: paper, own, shown, generated; or pools by name or file.",
+            autocompletion=_completion.pools,
         ),
     ] = "paper",
     model: Annotated[
@@ -98,7 +100,7 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     """
     from pbsdk.data.sampling import SEEDS
     from pbsdk.prompting.generation import open_writer
-    from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS
+    from pbsdk.reproduce.methods import BLACK_BOX, DEFAULT_METHODS
     from pbsdk.reproduce.results import Results
     from pbsdk.reproduce.runner import Reproduction
     from pbsdk.reproduce.settings import Settings
@@ -106,7 +108,7 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     with plainly():
         settings = Settings(
             datasets=_names(datasets),
-            methods=DEFAULT_METHODS if methods is None else tuple(METHODS) if methods == "all" else _names(methods),
+            methods=DEFAULT_METHODS if methods is None else BLACK_BOX if methods == "all" else _names(methods),
             seeds=SEEDS if seeds is None else _seeds(seeds),
             prompts=_names(prompts),
             test_rows=test_rows,

@@ -17,7 +17,16 @@ from pydantic import BaseModel, ConfigDict, Field
 from pbsdk.backend import Floats
 from pbsdk.learning.regression import log_softmax
 
-__all__ = ["Bin", "Confidences", "SavedConfidences", "Threshold", "loss", "stratified_folds", "temperature"]
+__all__ = [
+    "Bin",
+    "Confidences",
+    "SavedConfidences",
+    "Threshold",
+    "expected_calibration_error",
+    "loss",
+    "stratified_folds",
+    "temperature",
+]
 
 TEMPERATURES: Floats = np.exp(np.linspace(np.log(0.25), np.log(8), 60))
 
@@ -145,3 +154,12 @@ class Confidences:
     def error(self, count: int = 15) -> float:
         """Return the expected calibration error: by how much confidence and accuracy differ, bin by bin."""
         return sum(abs(one.confidence - one.accuracy) * one.count for one in self.bins(count)) / len(self.sure)
+
+
+def expected_calibration_error(probabilities: Floats, labels: Labels) -> float:
+    """Return how far the probability (N, C) of the likeliest class is from how often it is right, in 15 bins of equal width.
+
+    >>> round(expected_calibration_error(np.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6]]), np.array([0, 1, 1])), 6)
+    0.4
+    """
+    return Confidences.of(probabilities, labels).error()

@@ -157,6 +157,14 @@ class Matrices(list[TokenMatrix]):
         for matrix in self:
             matrix.close()
 
+    def likeliest(self, top: int) -> Matrices:
+        """Return what these answers would be if the model showed only its `top` likeliest tokens."""
+        found = Matrices()
+        for matrix in self:
+            answers = (answer.likeliest(top) for answer in matrix.answers())
+            found += collect(answers, matrix.n_examples, 1, folder=matrix.folder)
+        return found
+
 
 def collect(
     answers: Iterable[MaskDistribution],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -14,8 +15,11 @@ from pbsdk.backend import digest
 from pbsdk.data.loading import LabelledTexts
 from pbsdk.data.sampling import held_out
 from pbsdk.errors import InputError
+from pbsdk.queries.demonstrations import fill_templates, name_classes
 from pbsdk.queries.examples import Example, read_examples
 from pbsdk.queries.markers import escape_markers
+from pbsdk.queries.problem import Problem
+from pbsdk.queries.templates import Template
 from pbsdk.reproduce.benchmarks import few_shot_of, named
 
 __all__ = ["DataSet", "Draw", "LabelledExamples"]
@@ -82,6 +86,21 @@ class DataSet:
             drawn = held_out(self._train, seed=seed) if k is None else few_shot_of(self.name, k=k, seed=seed)
             self._draws[k, seed] = Draw(self._read(drawn.train), self._read(drawn.validation))
         return self._draws[k, seed]
+
+    def filled(self, templates: Sequence[Template], k: int | None, seed: int) -> list[Template]:
+        """Return templates with the names of the classes and with demonstrations from a draw's training texts."""
+        if not any(template.names_classes for template in templates):
+            return list(templates)
+        draw = self.draw(k, seed)
+        problem = Problem(
+            np.array(self.classes),
+            draw.train.examples,
+            draw.train.labels,
+            draw.validation.examples,
+            draw.validation.labels,
+        )
+        names = name_classes(self.classes, None, self._mask_token)
+        return fill_templates(templates, problem, names, per_class=None, seed=seed)
 
     def texts(self, given: LabelledExamples) -> LabelledTexts:
         """Return examples in the form that users pass in."""

@@ -59,9 +59,18 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "manual": "Ensemble (manual)",
         **{f"k-{k}": f"PromptBoosting, k = {k}" for k in (32, 64, 128, 256)},
         "full": "PromptBoosting, full data",
+        "soft": "Regression (soft)",
+        "auto": "Auto",
+        "auto-text": "Auto (reads the texts too)",
+        "boosting-top20": "PromptBoosting, top 20 tokens",
+        "soft-top20": "Regression (soft), top 20 tokens",
+        "auto-top20": "Auto, top 20 tokens",
+        "auto-text-top20": "Auto, top 20 tokens (reads the texts too)",
+        "tf-idf": "TF-IDF + logistic regression (no model)",
+        "hidden-state": "Hidden states + logistic regression (white box, not metered)",
     }
 )
-"""The methods as its tables call them, by the names that pbsdk gives them."""
+"""The methods as tables call them, by the names that pbsdk gives them: the paper's rows, then ours, then references."""
 
 OWN_POOLS: Mapping[str, str] = MappingProxyType(
     {

@@ -1,7 +1,8 @@
-"""Methods: the rows of the paper's tables, each a head with its settings.
+"""Methods: the rows of the tables, the paper's and ours, each a head with its settings.
 
 A method says how many texts per class it learns from, how many prompts it may use, whether they are chosen
-first, and which head learns from the answers. A head never asks: that is why all methods can share one set of answers.
+first, how much of each answer it sees, and which head learns from the answers. A head never asks: that is why all methods
+can share one set of answers.
 """
 
 from __future__ import annotations
@@ -9,32 +10,71 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from pbsdk.backend import Vocabulary
+from pbsdk.backend import Floats, Vocabulary
 from pbsdk.errors import InputError
+from pbsdk.learning.auto import Auto
 from pbsdk.learning.boosting import Boosting, OnPerfect
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial
+from pbsdk.learning.matrix import TokenMatrix
+from pbsdk.learning.soft import Soft
 from pbsdk.learning.voting import Best, Voting
 from pbsdk.prompting.refinement import RefinementMethod
+from pbsdk.queries.examples import Example
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.figures import small_m
+from pbsdk.reproduce.references import hidden_probe, words_probe
 
-__all__ = ["DEFAULT_METHODS", "METHODS", "Conditions", "FixedWords", "Method", "RandomWords", "manual_words"]
+__all__ = [
+    "BLACK_BOX",
+    "DEFAULT_METHODS",
+    "METHODS",
+    "Conditions",
+    "FixedWords",
+    "Learned",
+    "Learner",
+    "Method",
+    "RandomWords",
+    "manual_words",
+]
+
+
+class Learned(Protocol):
+    """What a method has learned, as far as the tables need it; a head's `Fitted` is one."""
+
+    @property
+    def size(self) -> int:
+        """How many learners it is made of."""
+
+    def scores_of(self, matrices: Sequence[TokenMatrix], examples: Sequence[Example]) -> Floats:
+        """Return the scores (N, C) of examples whose answers lie in the matrices."""
+
+    def probabilities(self, scores: Floats) -> Floats:
+        """Return the probabilities (..., C) that scores stand for."""
+
+
+class Learner(Protocol):
+    """What learns from a trial: a head, or a reference."""
+
+    def fit(self, trial: Trial) -> Learned:
+        """Learn from answered examples."""
 
 
 @dataclass(frozen=True)
 class Conditions:
-    """What a method's head may depend on: a data set, a model's vocabulary, and the settings of the run."""
+    """What a method's head may depend on: a data set, a model's vocabulary, the settings of the run, and hidden states."""
 
     dataset: str
     classes: tuple[str, ...]
     vocabulary: Vocabulary
     rounds: int
     on_perfect: OnPerfect
+    states: Callable[[Sequence[Example]], Floats]
+    """Returns the model's own hidden states (N, H), where it shows them."""
 
 
 class _Untrained(Head):
@@ -105,10 +145,10 @@ def manual_words(dataset: str, classes: Sequence[str], vocabulary: Vocabulary) -
 
 @dataclass(frozen=True)
 class Method:
-    """A row of the paper's tables."""
+    """A row of the tables."""
 
     name: str
-    head: Callable[[Conditions], Head]
+    head: Callable[[Conditions], Learner]
     """What learns from the answers."""
     k: int | None = 16
     """How many texts per class it learns from; None for all but a tenth."""
@@ -120,6 +160,24 @@ class Method:
     """Whether it needs a word of the vocabulary for each class."""
     refined: RefinementMethod | None = None
     """How its prompts are chosen from up to a hundred; None to use the first ones."""
+    top: int | None = None
+    """How many of an answer's likeliest tokens it sees; None for all."""
+    states: int = 0
+    """Under how many prompts it reads the model's own hidden states, which are not metered; 0: it is no white box."""
+
+    @property
+    def most_prompts(self) -> int:
+        """How many prompts it uses in any way."""
+        return max(self.prompts, self.states)
+
+
+_OURS: Mapping[str, Callable[[Conditions], Head]] = MappingProxyType(
+    {"soft": lambda _: Soft(), "auto": lambda _: Auto(text_features=False), "auto-text": lambda _: Auto()}
+)
+"""Our heads. All learn from the validation set too."""
+
+_TOP = 20
+"""How many tokens hosted models show at most, commonly."""
 
 
 METHODS: Mapping[str, Method] = MappingProxyType(
@@ -138,10 +196,18 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             Method("manual", _manual, manual=True),
             *(Method(f"k-{k}", _boosting, k=k) for k in (32, 64, 128, 256)),
             Method("full", _boosting, k=None),
+            *(Method(name, head, merged=True) for name, head in _OURS.items()),
+            Method(f"boosting-top{_TOP}", _boosting, top=_TOP),
+            *(Method(f"{name}-top{_TOP}", head, merged=True, top=_TOP) for name, head in _OURS.items()),
+            Method("tf-idf", lambda _: words_probe(), prompts=0, merged=True),
+            Method("hidden-state", lambda given: hidden_probe(given.states), prompts=0, merged=True, states=10),
         )
     }
 )
 """The methods by the names that `--methods` takes, in the order of the tables."""
+
+BLACK_BOX = tuple(method.name for method in METHODS.values() if not method.states)
+"""Those that need only the interface."""
 
 DEFAULT_METHODS = ("boosting", "boosting-32", "voting", "best-single", "random", "manual")
 """Six that cost ten passes per example together."""

@@ -1,8 +1,8 @@
 """Sets of prompts: the names that `--prompts` takes, and the pools behind them.
 
 They are `paper` (its last table; for causal models, and where the paper prints none, pbsdk's own), `own`
-(pbsdk's pool for that kind of text), `generated` (written for each draw), and any other pool by its name
-or file.
+(pbsdk's pool for that kind of text), `shown` (pbsdk's prompts that name the classes and show demonstrations, others in each draw),
+`generated` (written for each draw), and any other pool by its name or file.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pbsdk.reproduce.figures import OWN_POOLS
 
 __all__ = ["PROMPT_SETS", "pools_of", "prompts_of"]
 
-PROMPT_SETS = ("paper", "own", "generated")
+PROMPT_SETS = ("paper", "own", "shown", "generated")
 """The named sets of prompts; any pool can serve as a set too."""
 
 
@@ -28,6 +28,9 @@ def pools_of(dataset: str, prompts: str) -> list[str]:
         return [prompts]
     if dataset not in OWN_POOLS:
         raise InputError(f"pbsdk has no pool for {dataset}; name one with prompts=, such as 'topic', or a file")
+    if prompts == "shown":
+        own = f"{dataset}-shown"
+        return [own if own in pool_names() else f"{OWN_POOLS[dataset]}-shown"]
     known = [dataset] if dataset in pool_names() else []
     return [*known, OWN_POOLS[dataset]] if prompts == "paper" else [OWN_POOLS[dataset], *known]
 

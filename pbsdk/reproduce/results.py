@@ -2,12 +2,12 @@
 
 A cell is one method on one draw. Tables show the mean over draws in percent, the standard deviation in
 parentheses (divided by n - 1; none for one draw), and after a slash what the paper reports for
-RoBERTa-large on whole test sets.
+RoBERTa-large on whole test sets. A second table has the expected calibration errors of the same cells.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median, stdev
@@ -46,6 +46,8 @@ class ResultCell(BaseModel):
     model: str
     measure: Literal["accuracy", "F1"]
     score: float
+    calibration_error: float
+    """The expected calibration error of its probabilities on the test rows."""
     learners: int
     classes: int
     train: int
@@ -54,6 +56,8 @@ class ResultCell(BaseModel):
     n_prompts: int
     passes: int
     """Forward passes that training and validation need with this method alone."""
+    metered: bool
+    """Whether these passes are in the ledger: those of a white box are not."""
     asking_seconds: float
     """How long those passes took at the model."""
     training_seconds: float
@@ -111,6 +115,11 @@ class Summary:
         """What the paper reports."""
         return figure(self.method, self.dataset, self.prompts)
 
+    @property
+    def calibration_error(self) -> float:
+        """The mean expected calibration error in percent."""
+        return 100 * fmean(cell.calibration_error for cell in self.cells)
+
     def __str__(self) -> str:
         reported = self.paper
         own = _written(PaperFigure(self.mean, self.deviation))
@@ -137,18 +146,24 @@ class Results:
 
     def table(self) -> Table:
         """Return the scores: one row per method, one column per data set."""
-        found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
-        datasets = self._datasets()
-        rows = [
-            [
-                Cell(ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"),
-                *(Cell(str(found.get((prompts, method, dataset), "-"))) for dataset in datasets),
-            ]
-            for prompts, method in dict.fromkeys((prompts, method) for prompts, method, _ in found)
-        ]
         measures = {cell.dataset: cell.measure for cell in self.cells}
-        heads = [TITLES.get(name, name) + (", F1" if measures[name] == "F1" else "") for name in datasets]
-        return Table("Scores", ["method", *heads], rows)
+        heads = [TITLES.get(name, name) + (", F1" if measures[name] == "F1" else "") for name in self._datasets()]
+        return Table("Scores", ["method", *heads], self._rows(str))
+
+    def calibration(self) -> Table:
+        """Return the expected calibration errors: one row per method, one column per data set."""
+        heads = [TITLES.get(name, name) for name in self._datasets()]
+        rows = self._rows(lambda summary: f"{summary.calibration_error:.1f}")
+        return Table("Expected calibration errors", ["method", *heads], rows)
+
+    def _rows(self, written: Callable[[Summary], str]) -> list[list[Cell]]:
+        found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
+        rows = []
+        for prompts, method in dict.fromkeys((prompts, method) for prompts, method, _ in found):
+            title = ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"
+            there = (found.get((prompts, method, dataset)) for dataset in self._datasets())
+            rows.append([Cell(title), *(Cell("-" if one is None else written(one)) for one in there)])
+        return rows
 
     def costs(self) -> Table:
         """Return the costs: one row for each kind of training set of each data set."""
@@ -159,7 +174,7 @@ class Results:
             groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
         rows = []
         for (dataset, _, k), cells in sorted(groups.items(), key=lambda group: _place(TITLES, group[0][0])):
-            largest = max(cells, key=lambda cell: cell.passes)
+            largest = max(cells, key=lambda cell: (cell.metered, cell.passes))
             alike = [cell for cell in cells if cell.method == largest.method]
             texts = [
                 TITLES.get(dataset, dataset),
@@ -177,18 +192,23 @@ class Results:
         return Table("What a draw takes", header, rows)
 
     def to_markdown(self) -> str:
-        """Return both tables with a line about each."""
+        """Return the tables with a line about each."""
         scores = (
             f"Model: {self.model}. Mean over draws in percent (standard deviation); after the slash, what the paper reports "
             f"for {MODEL}."
+        )
+        calibration = (
+            "Expected calibration errors in percent, means over draws: how far the probability of a verdict is from how often "
+            "it is right. The probability of an ensemble is its share of votes."
         )
         costs = (
             "What one draw takes, with the method that needs the most passes (the others use the same answers): passes and "
             "time at the model for training and validation, and the median time that methods took to learn."
         )
-        tables = (
-            [said, "", *markdown_table(table), ""] for said, table in ((scores, self.table()), (costs, self.costs()))
-        )
+        if not all(cell.metered for cell in self.cells):
+            scores += " The white box reads the model itself: its passes are not in the ledger."
+        written = ((scores, self.table()), (calibration, self.calibration()), (costs, self.costs()))
+        tables = ([said, "", *markdown_table(table), ""] for said, table in written)
         return "\n".join(line for lines in tables for line in lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -204,6 +224,7 @@ class Results:
                     "draws": len(summary.cells),
                     "mean": round(summary.mean, 4),
                     "deviation": None if summary.deviation is None else round(summary.deviation, 4),
+                    "calibration_error": round(summary.calibration_error, 4),
                     "paper": None if summary.paper is None else summary.paper._asdict(),
                 }
                 for summary in self.summaries()

@@ -1,8 +1,9 @@
-"""Reproduction: the paper's tables on any model, every row that needs only the interface.
+"""Reproduction: the paper's tables on any model, every row that needs only the interface, and our own rows beside them.
 
 A method (`pbsdk.reproduce.methods`) has a head learn from answers, and answers depend on texts and prompts alone. So all
 methods share the same answers, and together they cost the passes of the largest. Whole answers are kept,
-for the test rows too, so a method that is added later asks for nothing new.
+for the test rows too, so a method that is added later asks for nothing new. One row is no black box, for comparison: it reads
+hidden states past the meter, and its cells say so.
 
 A *cell* is one method on one draw of one data set under one set of prompts. Each is a line of
 `results.jsonl` as soon as it is known, so an interrupted run resumes where it stopped: answers are in
@@ -18,8 +19,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
-from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Vocabulary, digest
-from pbsdk.learning.heads import Trial
+import numpy as np
+
+from pbsdk.backend import Floats, HiddenStates, MaskedLMBackend, MaskedQuery, Phase, digest
+from pbsdk.errors import InputError
+from pbsdk.learning.calibration import expected_calibration_error
+from pbsdk.learning.gaps import with_stand_ins
 from pbsdk.learning.matrix import Matrices, collect
 from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, scope_of
 from pbsdk.ledger.sums import Counter
@@ -29,9 +34,12 @@ from pbsdk.progress import progress_bar
 from pbsdk.prompting.causal_writer import CausalWriter
 from pbsdk.prompting.generation import PromptWriter, generate_pool, write_pool
 from pbsdk.prompting.refinement import RefinementMethod, passes_needed, refine
+from pbsdk.queries.demonstrations import shown
+from pbsdk.queries.examples import Example
 from pbsdk.queries.pools import fit_templates, load_pool
-from pbsdk.queries.rendering import render
+from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.templates import Style, Template
+from pbsdk.reproduce.answers import Answered, Answers, States, render_all
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.draws import DataSet, Draw, LabelledExamples
 from pbsdk.reproduce.figures import rounds_without_validation
@@ -51,26 +59,10 @@ class _Task:
 
     data: DataSet
     prompts: str
+    k: int | None
     seed: int
     style: Style
     templates: list[Template]
-
-
-@dataclass(frozen=True)
-class _Answered:
-    """A draw's answers under the prompts that a group of methods uses."""
-
-    draw: Draw
-    templates: list[Template]
-    train: Matrices
-    validation: Matrices
-    merged: Matrices
-    """For training and validation as one set; empty if no method of the group needs them."""
-    test: Matrices
-    passes: int | None
-    """The passes that choosing the prompts needs; None if they were not chosen."""
-    asking: Mapping[tuple[str, str], float]
-    """The seconds of each (example, prompt digest) at the model."""
 
 
 class Reproduction:
@@ -101,8 +93,9 @@ class Reproduction:
         self._progress = progress
         self._data = {name: DataSet(name, backend.mask_token, settings.test_rows) for name in settings.datasets}
         self._file = ResultsFile(self._folder / "results.jsonl")
-        self._tested: tuple[tuple[str, ...], Matrices] | None = None
-        self._check(backend.vocabulary)
+        self._tested: tuple[tuple[str, ...], Answers] | None = None
+        self._check(backend)
+        self._states = States(backend.hidden_states) if isinstance(backend, HiddenStates) else None
         steps = self._steps()
         limits = self._budget(steps) if budget is None else QueryBudget.of(budget)
         self.backend = MeteredBackend(backend, self._folder / "run", limits)
@@ -125,18 +118,33 @@ class Reproduction:
             self._tested = None
         self.backend.close()
 
-    def _check(self, vocabulary: Vocabulary) -> None:
+    def _check(self, backend: MaskedLMBackend) -> None:
         """Check everything that can be wrong before anything is sent."""
-        settings = self._settings
+        settings, name = self._settings, backend.identity.name
+        for method in settings.chosen:
+            if method.states and not isinstance(backend, HiddenStates):
+                raise InputError(
+                    f"{name} doesn't show its hidden states; leave the method {method.name} out, or use a model that runs "
+                    "here, such as smollm2 or local"
+                )
+            if method.top is not None and not backend.abilities.whole and (backend.abilities.top or 0) < method.top:
+                raise InputError(
+                    f"{name} shows only its top {backend.abilities.top}; leave the method {method.name} out"
+                )
         for data in self._data.values():
             for method, seed in ((method, seed) for method in settings.chosen for seed in settings.seeds):
                 data.draw(method.k, seed)
                 if method.manual:
-                    manual_words(data.name, data.classes, vocabulary)
+                    manual_words(data.name, data.classes, backend.vocabulary)
             for prompts in settings.prompts:
                 if prompts != "generated" and settings.refines:
                     draw = data.draw(16, settings.seeds[0])
                     templates = self._fitted(data, prompts_of(data.name, prompts, self._abilities))
+                    if any(template.names_classes for template in templates):
+                        raise InputError(
+                            f"prompts that show demonstrations can't be chosen by refinement; leave out {prompts!r}, or the "
+                            "methods refinement and halving"
+                        )
                     passes_needed(len(templates[:_REFINED_FROM]), draw.train.labels, draw.validation.labels)
 
     def _steps(self) -> list[Step]:
@@ -148,16 +156,20 @@ class Reproduction:
                 if prompts == "generated":
                     continue
                 style = self._style(prompts)
-                pool = self._fitted(data, prompts_of(data.name, prompts, self._abilities))
-                for method in settings.chosen:
-                    for part in (data.draw(method.k, seed).both for seed in settings.seeds):
-                        of, phase = (_REFINED_FROM, "refine") if method.refined else (method.prompts, "train")
-                        steps[phase] += render(part.examples, pool[:of], Phase(phase), style)
                 most = _REFINED_FROM if settings.refines else settings.most_prompts
-                steps["test"] += render(data.test.examples, pool[:most], Phase.PREDICT, style)
+                tested: dict[Template, None] = {}
+                for method, seed in ((method, seed) for method in settings.chosen for seed in settings.seeds):
+                    pool = self._templates(data, prompts, method.k, seed)
+                    of, phase = (_REFINED_FROM, "refine") if method.refined else (method.prompts, "train")
+                    part = data.draw(method.k, seed).both
+                    steps[phase] += asked(render_unshown(part.examples, pool[:of], Phase(phase), style))
+                    tested.update(dict.fromkeys(pool[:most]))
+                steps["test"] += render_all(data.test.examples, list(tested), Phase.PREDICT, style)
         # Refinement by halving asks for less, and only the prompts that it chose are tested.
         return [
-            Step(name, asked, exact=name == "train" or not settings.refines) for name, asked in steps.items() if asked
+            Step(name, queries, exact=name == "train" or not settings.refines)
+            for name, queries in steps.items()
+            if queries
         ]
 
     def _budget(self, steps: Sequence[Step]) -> QueryBudget:
@@ -187,21 +199,21 @@ class Reproduction:
         known = {cell.key: cell for cell in self._file.read()}
         for data in self._data.values():
             for prompts in self._settings.prompts:
-                for seed in self._settings.seeds:
-                    templates = self._templates(data, prompts, seed)
-                    yield from self._of_draw(_Task(data, prompts, seed, self._style(prompts), templates), known)
+                for seed, k in ((s, k) for s in self._settings.seeds for k in self._settings.sizes):
+                    templates = self._templates(data, prompts, k, seed)
+                    yield from self._of_draw(_Task(data, prompts, k, seed, self._style(prompts), templates), known)
 
     def _of_draw(self, task: _Task, known: Mapping[str, ResultCell]) -> Iterator[ResultCell]:
         """Yield the cells of one draw."""
         missing: list[tuple[Method, str]] = []
-        for method in self._settings.chosen:
+        for method in (method for method in self._settings.chosen if method.k == task.k):
             key = self._key(task, method)
             if key in known:
                 yield known[key]
             else:
                 missing.append((method, key))
-        for k, refined in dict.fromkeys((method.k, method.refined) for method, _ in missing):
-            group = [(method, key) for method, key in missing if (method.k, method.refined) == (k, refined)]
+        for refined in dict.fromkeys(method.refined for method, _ in missing):
+            group = [(method, key) for method, key in missing if method.refined == refined]
             for cell in self._of_group(task, group):
                 self._file.append(cell)
                 yield cell
@@ -209,7 +221,7 @@ class Reproduction:
     def _of_group(self, task: _Task, group: Sequence[tuple[Method, str]]) -> Iterator[ResultCell]:
         """Yield the cells of methods that learn from the same texts under prompts of the same pool."""
         first, _ = group[0]
-        draw = task.data.draw(first.k, task.seed)
+        draw = task.data.draw(task.k, task.seed)
         if first.refined:
             chosen, passes = self._refined(task, draw, first.refined)
             tested = chosen
@@ -218,16 +230,18 @@ class Reproduction:
             tested = task.templates[: self._settings.most_prompts]
         with ExitStack() as stack:
 
-            def answers(part: LabelledExamples, phase: Phase) -> Matrices:
+            def answers(part: LabelledExamples, phase: Phase) -> Answers:
                 what = f"{task.data.name} {task.seed}, {phase}"
                 return stack.enter_context(self._answers(part, chosen, phase, task.style, what))
 
-            answered = _Answered(
+            answered = Answered(
                 draw,
                 chosen,
                 train=answers(draw.train, Phase.TRAIN),
                 validation=answers(draw.validation, Phase.VALIDATE),
-                merged=answers(draw.both, Phase.TRAIN) if any(method.merged for method, _ in group) else Matrices(),
+                merged=answers(draw.both, Phase.TRAIN)
+                if any(method.merged for method, _ in group)
+                else Answers(Matrices()),
                 test=self._test(task, tested),
                 passes=passes,
                 asking=self._asking(),
@@ -235,15 +249,25 @@ class Reproduction:
             for method, key in group:
                 yield self._cell(task, answered, method, key)
 
-    def _cell(self, task: _Task, answered: _Answered, method: Method, key: str) -> ResultCell:
+    def _cell(self, task: _Task, answered: Answered, method: Method, key: str) -> ResultCell:
         """Train a method on the answers, test it, and say how it did."""
         data, draw = task.data, answered.draw
-        used = answered.templates[: method.prompts]
-        trial = self._trial(task, answered, method)
-        began = time.perf_counter()
-        fitted = method.head(self._conditions(data, method)).fit(trial)
-        seconds = time.perf_counter() - began
+        used = task.templates[: method.states] if method.states else answered.templates[: method.prompts]
+        passes = len(draw.both.examples) * len(used)
+        if not method.states:
+            passes -= int(shown(draw.both.examples, used).sum())
+        conditions = self._conditions(task, method)
+        trial = answered.trial(method, len(data.classes), task.seed)
         names = [digest(t.name(task.style)) for t in (task.templates[:_REFINED_FROM] if method.refined else used)]
+        asking = sum(answered.asking.get((e.id, name), 0.0) for e in draw.both.examples for name in names)
+        began = time.perf_counter()
+        if method.states:
+            conditions.states(draw.both.examples)
+            asking = time.perf_counter() - began
+            began += asking
+        fitted = method.head(conditions).fit(trial)
+        seconds = time.perf_counter() - began
+        scores = fitted.scores_of(answered.test.seen(method.top), data.test.examples)
         return ResultCell(
             key=key,
             dataset=data.name,
@@ -254,33 +278,29 @@ class Reproduction:
             seed=task.seed,
             model=self.backend.identity.name,
             measure=data.measure,
-            score=data.score(fitted.scores_of(answered.test, data.test.examples).argmax(axis=1)),
+            score=data.score(scores.argmax(axis=1)),
+            calibration_error=expected_calibration_error(fitted.probabilities(scores), data.test.labels),
             learners=fitted.size,
             classes=len(data.classes),
             train=len(draw.train.examples),
             validation=len(draw.validation.examples),
             test=len(data.test.examples),
             n_prompts=len(used),
-            passes=len(draw.both.examples) * len(used) if answered.passes is None else answered.passes,
-            asking_seconds=sum(answered.asking.get((e.id, name), 0.0) for e in draw.both.examples for name in names),
+            passes=passes if answered.passes is None else answered.passes,
+            metered=not method.states,
+            asking_seconds=asking,
             training_seconds=seconds,
         )
 
-    def _trial(self, task: _Task, answered: _Answered, method: Method) -> Trial:
-        """Return what a method learns from: the training set and validation apart, or both as one."""
-        data, draw = task.data, answered.draw
-        return Trial(
-            (answered.merged if method.merged else answered.train)[: method.prompts],
-            draw.both.labels if method.merged else draw.train.labels,
-            len(data.classes),
-            task.seed,
-            None if method.merged else (answered.validation[: method.prompts], draw.validation.labels),
-            examples=draw.both.examples,
-        )
+    def _conditions(self, task: _Task, method: Method) -> Conditions:
+        data = task.data
 
-    def _conditions(self, data: DataSet, method: Method) -> Conditions:
+        def states(examples: Sequence[Example]) -> Floats:
+            assert self._states is not None  # noqa: S101 - checked at the start
+            return self._states.of(examples, task.templates[: method.states], task.style)
+
         rounds = rounds_without_validation(data.name) if method.merged else self._settings.rounds
-        return Conditions(data.name, data.classes, self.backend.vocabulary, rounds, self._settings.on_perfect)
+        return Conditions(data.name, data.classes, self.backend.vocabulary, rounds, self._settings.on_perfect, states)
 
     def _asking(self) -> dict[tuple[str, str], float]:
         with self.backend.ledger.reader() as reader:
@@ -301,29 +321,36 @@ class Reproduction:
         )
         return found.pool.templates(self._abilities), found.needed.total
 
-    def _test(self, task: _Task, templates: list[Template]) -> Matrices:
-        """Return the test rows' answers; the last ones asked for are kept, and serve all draws."""
+    def _test(self, task: _Task, templates: list[Template]) -> Answers:
+        """Return the test rows' answers; the last ones asked for are kept, and serve all draws that have these prompts."""
         data = task.data
-        wanted = (data.name, task.style, *(template.source for template in templates))
+        wanted = (data.name, *(template.name(task.style) for template in templates))
         if self._tested is None or self._tested[0] != wanted:
             if self._tested is not None:
                 self._tested[1].close()
                 self._tested = None
-            matrices = self._answers(data.test, templates, Phase.PREDICT, task.style, f"{data.name}, test")
-            self._tested = (wanted, matrices)
+            answers = self._answers(data.test, templates, Phase.PREDICT, task.style, f"{data.name}, test")
+            self._tested = (wanted, answers)
         return self._tested[1]
 
     def _answers(
         self, part: LabelledExamples, templates: Sequence[Template], phase: Phase, style: Style, what: str
-    ) -> Matrices:
-        queries = render(part.examples, templates, phase, style)
-        answers = progress_bar(self.backend.stream(queries), total=len(queries), what=what, show=self._progress)
-        return collect(answers, len(part.examples), len(templates))
+    ) -> Answers:
+        examples = part.examples
+        if phase is Phase.PREDICT:
+            queries = render_all(examples, templates, phase, style)
+            silent = np.zeros(len(queries), dtype=np.bool_)
+        else:
+            queries = asked(render_unshown(examples, templates, phase, style))
+            silent = shown(examples, templates).ravel()
+        stream = progress_bar(self.backend.stream(queries), total=len(queries), what=what, show=self._progress)
+        answers = with_stand_ins(stream, ~silent, len(templates))
+        return Answers(collect(answers, len(examples), len(templates)))
 
-    def _templates(self, data: DataSet, prompts: str, seed: int) -> list[Template]:
+    def _templates(self, data: DataSet, prompts: str, k: int | None, seed: int) -> list[Template]:
         """Return a set's prompts for one draw, as this model needs them."""
         if prompts != "generated":
-            return self._fitted(data, prompts_of(data.name, prompts, self._abilities))
+            return data.filled(self._fitted(data, prompts_of(data.name, prompts, self._abilities)), k, seed)
         assert self._writer is not None  # noqa: S101 - made at the start
         path = self._folder / "pools" / f"{data.name}-{seed}-{self._count}-{self._settings.per_class or 'all'}.json"
         if not path.is_file():
@@ -351,8 +378,8 @@ class Reproduction:
 
     def _key(self, task: _Task, method: Method) -> str:
         """Name a cell by everything that its score depends on."""
-        draw = task.data.draw(method.k, task.seed)
-        used = task.templates[: _REFINED_FROM if method.refined else method.prompts]
+        draw = task.data.draw(task.k, task.seed)
+        used = task.templates[: _REFINED_FROM if method.refined else method.most_prompts]
         settings = (method.name, task.prompts, task.seed, self._settings.rounds, self._settings.on_perfect)
         return digest(
             "cell 1",

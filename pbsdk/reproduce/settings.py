@@ -68,6 +68,11 @@ class Settings:
         return tuple(method for name, method in METHODS.items() if name in self.methods)
 
     @property
+    def sizes(self) -> tuple[int | None, ...]:
+        """How many texts per class the methods learn from, each number once."""
+        return tuple(dict.fromkeys(method.k for method in self.chosen))
+
+    @property
     def most_prompts(self) -> int:
         """How many prompts the largest method uses, not counting those that refine."""
         return max((method.prompts for method in self.chosen if not method.refined), default=0)

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
-
 from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, ModelIdentity, Tokens
 from pbsdk.errors import InputError
 
@@ -43,12 +41,7 @@ class TopOnly(MaskedLMBackend):
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
         """Ask for everything, and show the top; `tokens` are answered from it."""
         del tokens
-        return [self._narrowed(answer) for answer in self.backend.fill(queries)]
-
-    def _narrowed(self, answer: MaskDistribution) -> MaskDistribution:
-        best = np.sort(np.argsort(answer.codes, kind="stable")[: self._top])  # of equals the first
-        codes = answer.codes[best]
-        return replace(answer, codes=codes, tokens=best, rest=int(codes.max()))
+        return [answer.likeliest(self._top) for answer in self.backend.fill(queries)]
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read."""

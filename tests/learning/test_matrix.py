@@ -134,3 +134,14 @@ def test_probabilities_follow_the_grid():
     assert CHANCES[0] == 1
     assert CHANCES[1024] == pytest.approx(np.exp(-1), rel=1e-7)
     assert (np.diff(CHANCES) < 0).all()
+
+
+@pytest.mark.parametrize("max_memory", [10**6, 50])
+def test_whole_answers_can_be_seen_as_top_k(max_memory):
+    codes = drawn(6, 2, 40)
+    expected = collect((answer.likeliest(5) for answer in stream(codes)), 6, 2)
+    with collect(stream(codes), 6, 2, max_memory=max_memory) as whole, whole.likeliest(5) as shown:
+        for one, other in zip(shown, expected, strict=True):
+            assert one.tokens.tolist() == other.tokens.tolist()
+            assert (one.codes == other.codes).all()
+            assert (one.rest == other.rest).all()

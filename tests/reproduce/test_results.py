@@ -9,7 +9,7 @@ def a_cell(**more):
     given = {
         "key": "", "dataset": "trec", "prompts": "paper", "pool": "trec", "method": "boosting", "k": 16, "seed": 13, "model": "m",
         "measure": "accuracy", "score": 0.5, "learners": 3, "classes": 6, "train": 96, "validation": 96, "test": 500,
-        "n_prompts": 10, "passes": 1920, "asking_seconds": 60.0, "training_seconds": 0.5,
+        "n_prompts": 10, "passes": 1920, "calibration_error": 0.125, "metered": True, "asking_seconds": 60.0, "training_seconds": 0.5,
     }  # fmt: skip
     return ResultCell(**{**given, **more})
 
@@ -29,6 +29,24 @@ def test_tables_show_means_deviations_and_the_papers_figures():
     found = Results(tuple(cells), "m").to_dict()["summaries"][0]
     assert found["mean"] == pytest.approx(65)
     assert found["paper"] == {"mean": 81.6, "deviation": 4.0}
+    assert found["calibration_error"] == pytest.approx(12.5)
+
+
+def test_calibration_errors_stand_in_a_table_of_their_own():
+    cells = (
+        a_cell(calibration_error=0.10),
+        a_cell(calibration_error=0.20, seed=21),
+        a_cell(dataset="mrpc", measure="F1", method="auto", calibration_error=0.031),
+    )
+    calibration = Results(cells, "m").to_markdown().split("Expected calibration errors")[1]
+    assert "| method | TREC | MRPC |" in calibration
+    assert "| PromptBoosting | 15.0 | - |" in calibration
+    assert "| Auto | - | 3.1 |" in calibration
+
+
+def test_costs_are_those_of_metered_passes():
+    cells = (a_cell(method="auto"), a_cell(method="hidden-state", metered=False, passes=19_200))
+    assert "| 10 | 1,920 |" in Results(cells, "m").to_markdown()
 
 
 def test_two_sets_of_prompts_are_told_apart():

@@ -20,6 +20,7 @@ from pbsdk.backend import (
     LEAST,
     STEPS_PER_NAT,
     Abilities,
+    Floats,
     MaskDistribution,
     MaskedLMBackend,
     MaskedQuery,
@@ -30,6 +31,7 @@ from pbsdk.backend import (
 )
 from pbsdk.errors import BackendUnavailable, InputError, ModelUnusable
 from pbsdk_backends._local.forward import Forward, Way, agree, position_offset
+from pbsdk_backends._local.hidden import last_hidden_states
 from pbsdk_backends._local.passes import Passes
 from pbsdk_backends._local.sharing import Beginning, Row, single, tree
 from pbsdk_backends._local.tries import rows_of
@@ -119,6 +121,16 @@ class TransformersBackend(MaskedLMBackend):
                         codes, tokens, read_tokens=len(reading.ids), cut_tokens=reading.cut
                     )
         return [answers[owner] for owner in range(len(queries))]
+
+    def hidden_states(self, queries: Sequence[MaskedQuery]) -> Floats:
+        """Return the last hidden state (N, H) at each mask; see `pbsdk.backend.HiddenStates`."""
+        if self._closed:
+            raise BackendUnavailable("this backend is closed; connect again", retryable=False)
+        readings = [self._reader.read(query) for query in queries]
+        with self._lock:
+            return last_hidden_states(
+                self._model, readings, causal=self._causal, batch_tokens=self._passes.batch_tokens
+            )
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model reads of the query, exactly."""
