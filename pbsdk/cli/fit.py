@@ -35,6 +35,7 @@ from pbsdk.cli._common import (
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
+    from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
 
 __all__ = ["fit"]
@@ -141,6 +142,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 "validation": 0 if dev is None else len(dev),
                 "learners": clf.fitted_.size,
                 "validation_accuracy": clf.facts_.validation_accuracy,
+                **_cross_validated(clf, train, dev, seed),
                 "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
                 "sent_now": sends(report) - before,
                 "audit": report.to_dict(),
@@ -166,17 +168,46 @@ def _divided(
     return parts.train, parts.validation
 
 
+def _cross_validated(
+    clf: PromptBoostingClassifier, train: LabelledTexts, dev: LabelledTexts | None, seed: int
+) -> dict[str, float | None]:
+    """Return how well the classifier does on texts left out, if its head knows, and how well a simpler tool does."""
+    from numpy import searchsorted
+
+    from pbsdk.learning.texts import text_accuracy
+    from pbsdk.queries.examples import read_examples
+
+    own = getattr(clf.facts_, "cross_validated_accuracy", None)
+    simpler = getattr(clf.facts_, "text_accuracy", None)
+    if simpler is None:
+        texts, labels = [*train.examples], [*train.labels]
+        if dev is not None:
+            texts, labels = [*texts, *dev.examples], [*labels, *dev.labels]
+        simpler = text_accuracy(read_examples(texts), searchsorted(clf.classes_, labels), seed)
+    return {"cross_validated_accuracy": own, "text_accuracy": simpler}
+
+
+def _accuracy_text(result: dict[str, Any]) -> str:
+    """Say how good the classifier is, and whether a simpler tool would do."""
+    own, simpler = result["cross_validated_accuracy"], result["text_accuracy"]
+    if own is not None:
+        said = f"cross-validated accuracy {own:.1%}: each text was left out once"
+    elif result["validation_accuracy"] is not None:
+        own = result["validation_accuracy"]
+        said = f"accuracy on validation {own:.1%} (these texts chose the number of rounds; texts that chose nothing tell more)"
+    else:
+        said = "no validation set: measure its accuracy with pbsdk predict --label-column on texts it hasn't seen"
+    said += f"\nTF-IDF and logistic regression on the same texts, at no pass: {simpler:.1%} (cross-validated)"
+    if own is not None and simpler >= own:
+        said += "\nA simpler tool does as well here: TF-IDF and logistic regression need no model."
+    return said
+
+
 def _fit_text(result: dict[str, Any]) -> str:
     words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
-    accuracy = (
-        "no validation set: measure its accuracy with pbsdk predict --label-column on texts it hasn't seen"
-        if result["validation_accuracy"] is None
-        else f"accuracy on validation {result['validation_accuracy']:.1%} (these texts chose the number of rounds; "
-        "texts that chose nothing tell more)"
-    )
     return f"""\
 {result["learners"]} weak learners from {result["train"]} texts, {result["validation"]} for validation, on {result["model"]}
-{accuracy}
+{_accuracy_text(result)}
 
 Words by which a class is recognised
 {words}

@@ -62,6 +62,16 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         Path | None,
         typer.Option(help="A .csv or .jsonl file; JSON lines on standard output by default.", show_default=False),
     ] = None,
+    precision: Annotated[
+        float | None,
+        typer.Option(
+            help="Answer only where cross-validation promises to be right this often, such as 0.95.", show_default=False
+        ),
+    ] = None,
+    abstain_below: Annotated[
+        float | None,
+        typer.Option(help="Answer only where the likeliest class has at least this probability.", show_default=False),
+    ] = None,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
@@ -77,6 +87,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
+        pbsdk predict model.json new.csv --precision 0.95 --output sure.csv          # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
     """
     from pbsdk.classifier import PromptBoostingClassifier
@@ -101,18 +112,23 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         with connect(backend, run=run, budget=budget, **options) as lm:
             before = sends(lm.audit())
             clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
-            rows = _predictions(clf, texts)
+            least = 0.0
+            if precision is not None or abstain_below is not None:
+                least = clf.threshold(precision=precision, abstain_below=abstain_below).value
+            rows = _predictions(clf, texts, least)
             first = next(rows)  # if the budget or the model refuses, an older file is left alone
-            right = 0
+            right = answered = 0
             with _writer(output, clf.classes_.tolist()) as write:
                 for row in _again(first, rows):
                     write(row)
                     right += row.get("right", False)
+                    answered += row["label"] is not None
             report = lm.audit()
             result = {
                 "model": lm.identity.name,
                 "predicted": len(texts),
-                "accuracy": right / len(texts) if texts.labels else None,
+                "answered": answered,
+                "accuracy": right / answered if texts.labels and answered else None,
                 "output": None if output is None else str(output),
                 "run": str(lm.ledger.folder),
                 "sent_now": sends(report) - before,
@@ -120,21 +136,24 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             }
     said = f"{len(texts)} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
     if texts.labels:
-        said = f"accuracy {right / len(texts):.1%} ({right} of {len(texts)})\n{said}"
+        said = f"accuracy {right / max(answered, 1):.1%} ({right} of {answered})\n{said}"
+    if least > 0:
+        said = f"{answered} of {len(texts)} answered ({answered / len(texts):.1%}), where the probability is at least {least:.3f}\n{said}"
     if output is not None:
         show(said, result, as_json=as_json)
     else:
         typer.echo(json.dumps(result, ensure_ascii=False) if as_json else said, err=True)
 
 
-def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
+def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts, least: float) -> Iterator[dict[str, Any]]:
     """Yield a row per text as its answers come; the budget is checked for all of them before the first."""
     classes = clf.classes_.tolist()
     for at, verdict in enumerate(clf.predict_iter(texts.examples)):
         shares = verdict.probabilities.round(6).tolist()
-        row = {"row": at + 1, "label": verdict.label, "shares": dict(zip(map(str, classes), shares, strict=True))}
+        label = verdict.label if verdict.probabilities.max() >= least else None
+        row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
         if texts.labels:
-            row |= {"expected": texts.labels[at], "right": verdict.label == texts.labels[at]}
+            row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
         yield row
 
 

@@ -16,15 +16,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_matrix
-from sklearn.utils.extmath import randomized_svd
 
 from pbsdk.backend import Floats, MaskDistribution, Tokens
 from pbsdk.learning.calibration import Confidences, SavedConfidences
 from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import Fitted, TokenOf, Trial, Word
 from pbsdk.learning.matrix import TokenMatrix
-from pbsdk.learning.regression import MOST_COORDINATES, Space, log_softmax
-from pbsdk.learning.texts import SavedTextView, TextView
+from pbsdk.learning.regression import Space, log_softmax
+from pbsdk.learning.texts import SavedTextView, TextView, text_space, unit_scale
 from pbsdk.learning.verbalizer import check_labels
 from pbsdk.learning.views import SavedView, View, saved_fields, view_of
 from pbsdk.queries.examples import Example
@@ -36,11 +35,6 @@ WORDS_SHOWN = 8
 
 TEXT_ITSELF = "(the text's own words)"
 """What an explanation calls the view of the texts, in a prompt's place."""
-
-MOST_COMPARED = 3000
-"""How many texts are compared each with each; of more, only the largest components are found."""
-
-LARGEST = 300
 
 _DIGITS = 9
 
@@ -93,23 +87,9 @@ class Material:
 
     @cached_property
     def text_space(self) -> Space:
-        """The coordinates of the texts, centred, with a mean square length of 1; the largest alone where texts are many."""
-        features = self._text_features
-        assert features is not None  # noqa: S101 - for the type checker
-        if features.shape[0] > MOST_COMPARED and features.shape[1] > MOST_COORDINATES:
-            left, sizes, _ = randomized_svd(features, LARGEST, random_state=0)
-            flat = left * sizes * self._text_scale
-            return Space.of(flat - flat.mean(axis=0))
-        gram = (features @ features.T).toarray() * self._text_scale**2
-        mean = gram.mean(axis=0)
-        return Space.of_gram(gram + mean.mean() - mean[:, None] - mean)
-
-    @cached_property
-    def _text_scale(self) -> float:
-        features = self._text_features
-        assert features is not None  # noqa: S101 - for the type checker
-        mean = np.asarray(features.mean(axis=0)).ravel()
-        return _unit(float(features.multiply(features).sum() / features.shape[0] - mean @ mean))
+        """The coordinates of the texts."""
+        assert self._text_features is not None  # noqa: S101 - for the type checker
+        return text_space(self._text_features)
 
     def of_prompts(self, count: int) -> Self:
         """Return the same examples with the answers of the first so many prompts alone."""
@@ -125,7 +105,7 @@ class Material:
         if texts is not None:
             assert self.texts is not None and self._text_features is not None  # noqa: S101, PT018 - for the type checker
             centred = texts - texts.mean(axis=0)
-            of_terms = np.round(self._text_scale**2 * (self._text_features.T @ centred), _DIGITS)
+            of_terms = np.round(unit_scale(self._text_features) ** 2 * (self._text_features.T @ centred), _DIGITS)
             bias = bias - np.asarray(self._text_features.mean(axis=0)).ravel() @ of_terms
             weighed = WeighedTexts(self.texts, of_terms)
         ends = np.cumsum([len(view.mean) for view in self.views])[:-1]

@@ -48,6 +48,25 @@ def test_predictions_are_lines_with_shares_and_the_accuracy_is_told(fitted, tmp_
     assert "expected" not in (tmp_path / "p.jsonl").read_text("utf-8")
 
 
+def test_what_is_too_uncertain_has_no_label(fitted, work, tmp_path):
+    common = columns("--run", fitted / "run")
+    model = tmp_path / "auto.json"
+    trained = called("fit", work / "train.csv", *common, "--prompts", "intent", "--head", "auto", "--output", model)
+    assert trained.returncode == 0, trained.stderr
+    shown = pbsdk("predict", model, fitted / "test.csv", *common, "--precision", "0.8", "--json")
+    assert shown.returncode == 0, shown.stderr
+    rows = [json.loads(line) for line in shown.stdout.splitlines()]
+    sure = [row for row in rows if row["label"] is not None]
+    summary = json.loads(shown.stderr.splitlines()[-1])
+    assert 0 < summary["answered"] == len(sure) < len(rows)
+    assert summary["accuracy"] == sum(row["right"] for row in sure) / len(sure)
+    least = min(max(row["shares"].values()) for row in sure)
+    assert all(max(row["shares"].values()) < least for row in rows if row["label"] is None)
+    said = pbsdk("predict", fitted / "m.json", fitted / "test.csv", *common, "--precision", "0.8")
+    assert said.returncode != 0
+    assert "'boosting' doesn't cross-validate" in said.stderr
+
+
 def test_another_model_is_warned_of_in_one_line(fitted, tmp_path):
     shown = predict(fitted, *columns("-o", "seed=5", "--run", tmp_path / "run"))
     assert shown.returncode == 0
