@@ -97,7 +97,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk fit tickets.csv                               # columns found by name; a fifth held out
         pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
         pbsdk fit tickets.csv --text-column text --label-column label --json
-        pbsdk fit tickets.csv --prompts topic-shown --demonstrations 2              # prompts show labelled texts
+        pbsdk fit tickets.csv --prompts topic-shown --run runs/shown --output shown.json   # prompts show labelled texts
     """
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect

@@ -61,10 +61,10 @@ def test_bash_completes_commands_options_and_names(tmp_path):
     assert sub == ["verify"]
     assert options == ["--text-column"]
     assert backends == ["http", "huggingface"]
-    assert prompts == ["topic"]
+    assert prompts == ["topic", "topic-shown"]
     assert files == ["mine.json"]
     assert below == ["pools/two.json"]
-    assert pool == ["sentiment"]
+    assert pool == ["sentiment", "sentiment-shown"]
     assert served == ["smollm2"]
     assert methods == ["paper", "halving"]
 
@@ -88,4 +88,4 @@ def test_completion_imports_nothing_that_takes_long(tmp_path):
         "print([m for m in ('numba', 'sklearn', 'torch') if m in sys.modules])"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
-    assert shown.stdout == "['fake'] ['topic']\n[]\n"
+    assert shown.stdout == "['fake'] ['topic', 'topic-shown']\n[]\n"
