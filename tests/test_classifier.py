@@ -202,10 +202,13 @@ def test_every_documented_attribute_exists_after_fit_and_after_load(tmp_path):
     clf = fitted(rounds=5)
     clf.save(tmp_path / "model.json")
     loaded = PromptBoostingClassifier.load(tmp_path / "model.json", FakeBackend())
+    chooses = fitted(head="auto")
+    chooses.save(tmp_path / "auto.json")
     documented = re.findall(r"^        (\w+_):", PromptBoostingClassifier.__doc__, flags=re.MULTILINE)
     assert set(documented) >= {"classes_", "templates_", "ensemble_", "history_", "n_train_"}
+    by_head = {"selection_": chooses, "ensemble_": clf}
     for one in (clf, loaded):
-        assert all(hasattr(one, name) for name in documented)
+        assert all(hasattr(by_head.get(name, one), name) for name in documented)
         assert {name for name in vars(one) if name.endswith("_")} <= set(documented)
     assert loaded.facts_ == clf.facts_
 

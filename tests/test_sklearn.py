@@ -38,6 +38,10 @@ class SpelledOut(PromptBoostingClassifier):
         check_is_fitted(self)
         return super().predict_proba(validate_data(self, X, reset=False))
 
+    def decision_function(self, X):
+        check_is_fitted(self)
+        return super().decision_function(validate_data(self, X, reset=False))
+
     def score(self, X, y, sample_weight=None):
         check_is_fitted(self)
         return super().score(validate_data(self, X, reset=False), y, sample_weight)

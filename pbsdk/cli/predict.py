@@ -87,7 +87,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
-        pbsdk predict model.json new.csv --precision 0.95 --output sure.csv          # no label where it isn't sure
+        pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
     """
     from pbsdk.classifier import PromptBoostingClassifier

@@ -66,7 +66,7 @@ def test_prompts_for_causal_models_begin_with_the_text_so_that_it_is_read_once(n
     assert all(prompt.startswith("<input>") for prompt in pool(name).prompts_mask_last)
 
 
-@pytest.mark.parametrize("name", sorted(PAIRS))
+@pytest.mark.parametrize("name", sorted({*PAPER, *OWN} & PAIRS))
 def test_prompts_of_pairs_begin_with_both_texts_in_few_layouts_so_that_they_are_read_few_times(name):
     prompts = pool(name).prompts_mask_last
     layouts = {prompt.partition("<input2>")[0] for prompt in prompts}

