@@ -47,6 +47,7 @@ from pbsdk.queries.problem import Problem, read_problem
 from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template
+from pbsdk.stopping import EarlyPredictions, PassesSaved, ask_in_stages, exit_of
 
 __all__ = ["Prediction", "PromptBoostingClassifier"]
 
@@ -106,6 +107,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         n_train_: how many texts it learned from.
         head_name_: the name of the head.
         selection_: what the head "auto" tried, and why it chose as it did.
+        passes_saved_: how many passes the last `predict` with an early exit asked and saved.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -219,8 +221,15 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             raise AttributeError(f"the head {self.head_name_!r} chooses among nothing; head='auto' does")
         return selection
 
-    def predict(
-        self, X: Any, *, abstain_below: float | None = None, precision: float | None = None, unsure: Any = None
+    def predict(  # noqa: PLR0913 - independent settings, all keywords
+        self,
+        X: Any,
+        *,
+        abstain_below: float | None = None,
+        precision: float | None = None,
+        unsure: Any = None,
+        early_exit: bool = False,
+        max_changed: float | None = None,
     ) -> Labels:
         """Return the label of each text.
 
@@ -229,7 +238,15 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             abstain_below: answer only where the likeliest class has at least this probability.
             precision: answer only where cross-validation promises to be right this often; see `threshold`.
             unsure: what stands for "don't know" in the answer, which then is an array of objects.
+            early_exit: ask each text only until its verdict is settled, for heads that vote; see `predict_early`.
+            max_changed: the same where at most this share of verdicts may change, for regressions too.
         """
+        if early_exit or max_changed is not None:
+            if abstain_below is not None or precision is not None:
+                raise InputError("abstaining needs every answer; give either early_exit or a threshold, not both")
+            found = self.predict_early(X, max_changed=max_changed)
+            self.passes_saved_ = found.saved
+            return found.labels
         if abstain_below is None and precision is None:
             return self._labels(self._scores(self._new_examples(X)))
         examples = self._new_examples(X)
@@ -238,6 +255,25 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         labels = self._labels(scores).astype(object)
         labels[self.fitted_.probabilities(scores).max(axis=1, initial=0) < least] = unsure
         return labels
+
+    def predict_early(self, X: Any, *, max_changed: float | None = None) -> EarlyPredictions:
+        """Return the label of each text, asking only until it is settled, and how many passes that saved.
+
+        Prompts are asked in stages, each for all texts that are still open; the budget is asked stage by stage.
+
+        Args:
+            X: texts, or pairs of texts.
+            max_changed: which share of verdicts may differ from `predict`, as cross-validation has it; None: none at all,
+                which the votes of "boosting", "voting" and "best" allow.
+        """
+        examples = self._new_examples(X)
+        rule = exit_of(self.fitted_, max_changed)
+        slots = self._slots(examples, self.fitted_.prompts)
+        scores, passes = ask_in_stages(rule, examples, slots, lambda queries: self._asked(queries, self._needed_tokens))
+        stacked = np.array(scores).reshape(len(examples), len(self.classes_))
+        every = len(asked(slots))
+        saved = PassesSaved(int(passes.sum()), every - int(passes.sum()), len(examples))
+        return EarlyPredictions(self._labels(stacked), self.fitted_.probabilities(stacked), passes, saved)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the score of each class; of two classes, by how much the second is ahead."""
@@ -422,12 +458,18 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None, needs: Needs = ()
     ) -> Iterator[MaskDistribution | None]:
         """Ask about each example under the prompts, and yield None where a prompt shows it."""
+        slots = self._slots(examples, prompts, needs)
+        return with_gaps(self._asked(asked(slots), tokens), (slot is not None for slot in slots))
+
+    def _slots(
+        self, examples: Sequence[Example], prompts: Sequence[int], needs: Needs = ()
+    ) -> list[MaskedQuery | None]:
         templates = [self.templates_[prompt] for prompt in prompts]
-        slots = render_unshown(examples, templates, Phase.PREDICT, self.style, needs or [range(len(prompts))])
-        queries = asked(slots)
+        return render_unshown(examples, templates, Phase.PREDICT, self.style, needs or [range(len(prompts))])
+
+    def _asked(self, queries: Sequence[MaskedQuery], tokens: Tokens | None) -> Iterator[MaskDistribution]:
         answers = self.backend.stream(queries, None if self.keep == "whole" else tokens)
-        seen = progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
-        return with_gaps(seen, (slot is not None for slot in slots))
+        return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
 
     def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
         answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -38,6 +38,7 @@ from pbsdk.cli._common import (
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
+    from pbsdk.backend import Floats
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
 
@@ -62,6 +63,13 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         Path | None,
         typer.Option(help="A .csv or .jsonl file; JSON lines on standard output by default.", show_default=False),
     ] = None,
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Ask each text only until no vote can change its label.")
+    ] = False,
+    max_changed: Annotated[
+        float | None,
+        typer.Option(help="Stop early where at most this share of labels changes, such as 0.01.", show_default=False),
+    ] = None,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
@@ -74,16 +82,19 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 
     One line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command continues: it asks
     only for what is missing. A summary is printed with --output; without, it goes to standard error.
+    With --early-exit or --max-changed, lines come at the end, and shares are those when the label was settled.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
+        pbsdk predict model.json new.csv --early-exit --output predictions.csv
     """
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
     from pbsdk.learning.model_file import SavedClassifier
 
+    stops = early_exit or max_changed is not None
     with plainly():
         options = read_options(option)
         saved = SavedClassifier.load(model)
@@ -101,7 +112,14 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         with connect(backend, run=run, budget=budget, **options) as lm:
             before = sends(lm.audit())
             clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
-            rows = _predictions(clf, texts)
+            early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
+            rows = _rows(
+                clf,
+                texts,
+                _verdicts(clf, texts)
+                if early is None
+                else zip(early.labels.tolist(), early.probabilities, strict=True),
+            )
             first = next(rows)  # if the budget or the model refuses, an older file is left alone
             right = 0
             with _writer(output, clf.classes_.tolist()) as write:
@@ -118,24 +136,36 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
                 "sent_now": sends(report) - before,
                 "verdict": report.verdict,
             }
+            if early is not None:
+                result |= {"passes_asked": early.saved.asked, "passes_saved": early.saved.saved}
     said = f"{len(texts)} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
     if texts.labels:
         said = f"accuracy {right / len(texts):.1%} ({right} of {len(texts)})\n{said}"
+    if early is not None:
+        said = f"{said}\n{early.saved}"
     if output is not None:
         show(said, result, as_json=as_json)
     else:
         typer.echo(json.dumps(result, ensure_ascii=False) if as_json else said, err=True)
 
 
-def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[dict[str, Any]]:
-    """Yield a row per text as its answers come; the budget is checked for all of them before the first."""
+def _rows(
+    clf: PromptBoostingClassifier, texts: LabelledTexts, verdicts: Iterable[tuple[Any, Floats]]
+) -> Iterator[dict[str, Any]]:
+    """Yield a row per text as its label and probabilities come."""
     classes = clf.classes_.tolist()
-    for at, verdict in enumerate(clf.predict_iter(texts.examples)):
-        shares = verdict.probabilities.round(6).tolist()
-        row = {"row": at + 1, "label": verdict.label, "shares": dict(zip(map(str, classes), shares, strict=True))}
+    for at, (label, probabilities) in enumerate(verdicts):
+        shares = probabilities.round(6).tolist()
+        row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
         if texts.labels:
-            row |= {"expected": texts.labels[at], "right": verdict.label == texts.labels[at]}
+            row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
         yield row
+
+
+def _verdicts(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[tuple[Any, Floats]]:
+    """Yield labels and probabilities as answers come; the budget is checked for all of them before the first."""
+    for verdict in clf.predict_iter(texts.examples):
+        yield verdict.label, verdict.probabilities
 
 
 def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -22,6 +22,7 @@ from pbsdk.learning.boosting import Boosting, boost
 from pbsdk.learning.calibration import Confidences, SavedConfidences, loss, stratified_folds, temperature
 from pbsdk.learning.choosing import Chosen, Grid, choose, grid_for
 from pbsdk.learning.ensemble import FittedEnsemble
+from pbsdk.learning.exits import Exit
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Word
 from pbsdk.learning.linear import Material, restored
@@ -107,6 +108,10 @@ class FittedAuto(Fitted):
     def staged_scores(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Iterator[Floats]:
         """Yield the scores of the first learner, of the first two, and so on, if boosting was chosen."""
         return self.inner.staged_scores(answers, n_examples)
+
+    def exit(self, max_changed: float | None) -> Exit:
+        """Return when a text needs no further answer."""
+        return self.inner.exit(max_changed)
 
     def probabilities(self, scores: Floats) -> Floats:
         """Return the calibrated probabilities (..., C)."""
