@@ -77,6 +77,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             hundreds of tokens of every prompt), "auto" (whatever does best in cross-validation), "knn" (the nearest
             examples vote), the name of a head that another package registers, or a `pbsdk.learning.heads.Head`.
         text_features: whether "auto" may read the texts' own words beside the answers.
+        early_exit: let "soft" and "auto" learn, too, when a text needs no further prompt, for `predict(X, max_changed=...)`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
             fewer for up to 20, and 10 for more, where the search isn't exact and "soft" does better.
@@ -117,6 +118,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         *,
         head: Any = "boosting",
         text_features: bool = True,
+        early_exit: bool = False,
         rounds: int = 200,
         m: int | None = None,
         n_prompts: int | None = None,
@@ -135,6 +137,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         self.prompts = prompts
         self.head = head
         self.text_features = text_features
+        self.early_exit = early_exit
         self.rounds = rounds
         self.m = m
         self.n_prompts = n_prompts

@@ -65,3 +65,36 @@ def test_what_has_no_early_exit_is_refused_before_anything_is_sent():
 def test_no_texts_are_no_passes():
     clf = classifier(FakeBackend(), head="voting").fit(*TRAIN)
     assert clf.predict(TEST[0][:0], early_exit=True).tolist() == []
+
+
+@pytest.mark.parametrize(
+    ("head", "prompts", "top"), [("soft", PLAIN, None), ("soft", SHOWN, 20), ("auto", PLAIN, None)]
+)
+def test_regressions_change_few_verdicts_and_stay_the_same_in_a_file(head, prompts, top, tmp_path):
+    fake = FakeBackend(top=top)
+    clf = classifier(fake, prompts, head=head, early_exit=True).fit(*TRAIN)
+    texts = [*TEST[0], *TRAIN[0]]
+    full = clf.predict(texts)
+    fake.asked.clear()
+    found = clf.predict_early(texts, max_changed=0.1)
+    assert len(fake.asked) == found.saved.asked
+    assert found.saved.saved > 0
+    assert (found.labels != full).mean() <= 0.1
+    every = found.passes == len(clf.fitted_.prompts)
+    assert (found.labels[every] == full[every]).all()
+    clf.save(tmp_path / "model.json")
+    again = PromptBoostingClassifier.load(tmp_path / "model.json", fake).predict_early(texts, max_changed=0.1)
+    assert (again.labels == found.labels).all()
+    assert (again.passes == found.passes).all()
+    assert np.allclose(again.probabilities, found.probabilities)
+
+
+def test_a_regression_says_what_its_early_exit_needs():
+    fake = FakeBackend()
+    clf = classifier(fake, head="soft").fit(*TRAIN)
+    fake.asked.clear()
+    with pytest.raises(InputError, match="no exact early exit"):
+        clf.predict(TEST[0], early_exit=True)
+    with pytest.raises(InputError, match="fitted with early_exit=True"):
+        clf.predict(TEST[0], max_changed=0.01)
+    assert not fake.asked

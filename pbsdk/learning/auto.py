@@ -27,6 +27,7 @@ from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Word
 from pbsdk.learning.linear import Material, restored
 from pbsdk.learning.matrix import TokenMatrix
+from pbsdk.learning.prefixes import fit_prefixes
 from pbsdk.learning.regression import log_softmax, one_thread
 from pbsdk.learning.selection import Selection, Tried
 from pbsdk.learning.soft import Soft
@@ -149,11 +150,13 @@ class Auto(Head):
 
     Args:
         text_features: whether the texts' own words may be read beside the answers.
+        early_exit: whether to fit, too, what may decide before every prompt was asked.
     """
 
     name: ClassVar[str] = "auto"
 
     text_features: bool = True
+    early_exit: bool = False
 
     @one_thread()
     def fit(self, trial: Trial) -> FittedAuto:
@@ -169,6 +172,8 @@ class Auto(Head):
             return FittedAuto(best.fitted(trial.seed), Boosting.name, table, best.factor, study.confidences, study)
         facts = {"temperature": round(chosen.temperature, 6), "folds": grid.folds}
         inner = material.fitted(chosen.answers, chosen.texts, chosen.bias, facts)
+        if self.early_exit:
+            inner = replace(inner, prefixes=fit_prefixes(material, grid, chosen.left_out, trial.seed))
         table, study = _selection(material, grid, chosen, rivals, None), Study.of(material, chosen, trial)
         return FittedAuto(inner, Soft.name, table, None, study.confidences, study)
 

@@ -6,6 +6,8 @@ import pytest
 from pbsdk.backend import MaskDistribution
 from pbsdk.errors import BadAnswer
 from pbsdk.learning.ensemble import Ensemble, WeakLearner
+from pbsdk.learning.exits import SAFETY, Prefix, PrefixExit
+from pbsdk.learning.linear import FittedRegression
 from pbsdk.queries.examples import Example
 from pbsdk.stopping import ask_in_stages
 
@@ -86,3 +88,19 @@ def test_an_answer_that_is_missing_is_an_error():
     slots = [(i, k) if asked[i, k] else None for i in range(len(codes)) for k in range(codes.shape[1])]
     with pytest.raises(BadAnswer, match="answers came to"):
         ask_in_stages(ensemble.exit, [Example(str(i)) for i in range(len(codes))], slots, lambda _: iter(()))
+
+
+def regression(used):
+    return FittedRegression(used, (), (), np.zeros(2))
+
+
+def test_thresholds_leave_no_more_changed_than_allowed_and_a_nat_to_spare():
+    margins = np.arange(100) / 10
+    changed = np.isin(np.arange(100), [10, 40, 60])
+    prefixes = (Prefix(regression((2,)), margins, changed), Prefix(regression((1, 2)), margins, changed))
+    rule = PrefixExit(regression((0, 1, 2)), prefixes, 0.0)
+    assert rule.stages == ((2,), (1,), (0,))
+    assert rule.thresholds == (6.0 + SAFETY, 6.0 + SAFETY)
+    assert rule.expected == (29 * 1 + 71 * 3) / 100
+    # One change in each stage; the second has an allowance of two in all.
+    assert PrefixExit(regression((0, 1, 2)), prefixes, 0.02).thresholds == (4.0 + SAFETY, 1.0 + SAFETY)
