@@ -47,6 +47,7 @@ from pbsdk.queries.problem import Problem, read_problem
 from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template
+from pbsdk.stopping import EarlyPredictions, PassesSaved, ask_in_stages, exit_of
 
 __all__ = ["Prediction", "PromptBoostingClassifier"]
 
@@ -76,6 +77,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             hundreds of tokens of every prompt), "auto" (whatever does best in cross-validation), "knn" (the nearest
             examples vote), the name of a head that another package registers, or a `pbsdk.learning.heads.Head`.
         text_features: whether "auto" may read the texts' own words beside the answers.
+        early_exit: let "soft" and "auto" learn, too, when a text needs no further prompt, for `predict(X, max_changed=...)`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
             fewer for up to 20, and 10 for more, where the search isn't exact and "soft" does better.
@@ -106,6 +108,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         n_train_: how many texts it learned from.
         head_name_: the name of the head.
         selection_: what the head "auto" tried, and why it chose as it did.
+        passes_saved_: how many passes the last `predict` with an early exit asked and saved.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -115,6 +118,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         *,
         head: Any = "boosting",
         text_features: bool = True,
+        early_exit: bool = False,
         rounds: int = 200,
         m: int | None = None,
         n_prompts: int | None = None,
@@ -133,6 +137,7 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         self.prompts = prompts
         self.head = head
         self.text_features = text_features
+        self.early_exit = early_exit
         self.rounds = rounds
         self.m = m
         self.n_prompts = n_prompts
@@ -219,8 +224,15 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             raise AttributeError(f"the head {self.head_name_!r} chooses among nothing; head='auto' does")
         return selection
 
-    def predict(
-        self, X: Any, *, abstain_below: float | None = None, precision: float | None = None, unsure: Any = None
+    def predict(  # noqa: PLR0913 - independent settings, all keywords
+        self,
+        X: Any,
+        *,
+        abstain_below: float | None = None,
+        precision: float | None = None,
+        unsure: Any = None,
+        early_exit: bool = False,
+        max_changed: float | None = None,
     ) -> Labels:
         """Return the label of each text.
 
@@ -229,7 +241,15 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             abstain_below: answer only where the likeliest class has at least this probability.
             precision: answer only where cross-validation promises to be right this often; see `threshold`.
             unsure: what stands for "don't know" in the answer, which then is an array of objects.
+            early_exit: ask each text only until its verdict is settled, for heads that vote; see `predict_early`.
+            max_changed: the same where at most this share of verdicts may change, for regressions too.
         """
+        if early_exit or max_changed is not None:
+            if abstain_below is not None or precision is not None:
+                raise InputError("abstaining needs every answer; give either early_exit or a threshold, not both")
+            found = self.predict_early(X, max_changed=max_changed)
+            self.passes_saved_ = found.saved
+            return found.labels
         if abstain_below is None and precision is None:
             return self._labels(self._scores(self._new_examples(X)))
         examples = self._new_examples(X)
@@ -238,6 +258,25 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         labels = self._labels(scores).astype(object)
         labels[self.fitted_.probabilities(scores).max(axis=1, initial=0) < least] = unsure
         return labels
+
+    def predict_early(self, X: Any, *, max_changed: float | None = None) -> EarlyPredictions:
+        """Return the label of each text, asking only until it is settled, and how many passes that saved.
+
+        Prompts are asked in stages, each for all texts that are still open; the budget is asked stage by stage.
+
+        Args:
+            X: texts, or pairs of texts.
+            max_changed: which share of verdicts may differ from `predict`, as cross-validation has it; None: none at all,
+                which the votes of "boosting", "voting" and "best" allow.
+        """
+        examples = self._new_examples(X)
+        rule = exit_of(self.fitted_, max_changed)
+        slots = self._slots(examples, self.fitted_.prompts)
+        scores, passes = ask_in_stages(rule, examples, slots, lambda queries: self._asked(queries, self._needed_tokens))
+        stacked = np.array(scores).reshape(len(examples), len(self.classes_))
+        every = len(asked(slots))
+        saved = PassesSaved(int(passes.sum()), every - int(passes.sum()), len(examples))
+        return EarlyPredictions(self._labels(stacked), self.fitted_.probabilities(stacked), passes, saved)
 
     def decision_function(self, X: Any) -> Floats:
         """Return the score of each class; of two classes, by how much the second is ahead."""
@@ -422,12 +461,18 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None, needs: Needs = ()
     ) -> Iterator[MaskDistribution | None]:
         """Ask about each example under the prompts, and yield None where a prompt shows it."""
+        slots = self._slots(examples, prompts, needs)
+        return with_gaps(self._asked(asked(slots), tokens), (slot is not None for slot in slots))
+
+    def _slots(
+        self, examples: Sequence[Example], prompts: Sequence[int], needs: Needs = ()
+    ) -> list[MaskedQuery | None]:
         templates = [self.templates_[prompt] for prompt in prompts]
-        slots = render_unshown(examples, templates, Phase.PREDICT, self.style, needs or [range(len(prompts))])
-        queries = asked(slots)
+        return render_unshown(examples, templates, Phase.PREDICT, self.style, needs or [range(len(prompts))])
+
+    def _asked(self, queries: Sequence[MaskedQuery], tokens: Tokens | None) -> Iterator[MaskDistribution]:
         answers = self.backend.stream(queries, None if self.keep == "whole" else tokens)
-        seen = progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
-        return with_gaps(seen, (slot is not None for slot in slots))
+        return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
 
     def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
         answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)

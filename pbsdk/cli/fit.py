@@ -78,6 +78,9 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             autocompletion=_completion.heads,
         ),
     ] = "boosting",
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Let soft and auto learn when to stop, for `predict --max-changed`.")
+    ] = False,
     rounds: Annotated[int, typer.Option(help="The maximum number of boosting rounds.")] = 200,
     seed: Annotated[int, typer.Option(help="The seed of the held-out texts and of random draws.")] = 13,
     markers: Markers = "refuse",
@@ -122,6 +125,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 lm,
                 prompts,
                 head=head,
+                early_exit=early_exit,
                 rounds=rounds,
                 n_prompts=n_prompts,
                 demonstrations=demonstrations,

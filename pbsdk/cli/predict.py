@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
@@ -38,6 +38,7 @@ from pbsdk.cli._common import (
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
+    from pbsdk.backend import Floats
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
 
@@ -72,6 +73,13 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         float | None,
         typer.Option(help="Answer only where the likeliest class has at least this probability.", show_default=False),
     ] = None,
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Ask each text only until no vote can change its label.")
+    ] = False,
+    max_changed: Annotated[
+        float | None,
+        typer.Option(help="Stop early where at most this share of labels changes, such as 0.01.", show_default=False),
+    ] = None,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
@@ -84,17 +92,20 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
 
     One line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command continues: it asks
     only for what is missing. A summary is printed with --output; without, it goes to standard error.
+    With --early-exit or --max-changed, lines come at the end, and shares are those when the label was settled.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
+        pbsdk predict model.json new.csv --early-exit --output predictions.csv
     """
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
     from pbsdk.learning.model_file import SavedClassifier
 
+    stops = early_exit or max_changed is not None
     with plainly():
         options = read_options(option)
         saved = SavedClassifier.load(model)
@@ -115,7 +126,11 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             least = 0.0
             if precision is not None or abstain_below is not None:
                 least = clf.threshold(precision=precision, abstain_below=abstain_below).value
-            rows = _predictions(clf, texts, least)
+            early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
+            verdicts = (
+                _verdicts(clf, texts) if early is None else zip(early.labels.tolist(), early.probabilities, strict=True)
+            )
+            rows = _rows(clf, texts, verdicts, least)
             first = next(rows)  # if the budget or the model refuses, an older file is left alone
             right = answered = 0
             with _writer(output, clf.classes_.tolist()) as write:
@@ -134,27 +149,39 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
                 "sent_now": sends(report) - before,
                 "verdict": report.verdict,
             }
+            if early is not None:
+                result |= {"passes_asked": early.saved.asked, "passes_saved": early.saved.saved}
     said = f"{len(texts)} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
     if texts.labels:
         said = f"accuracy {right / max(answered, 1):.1%} ({right} of {answered})\n{said}"
     if least > 0:
         said = f"{answered} of {len(texts)} answered ({answered / len(texts):.1%}), where the probability is at least {least:.3f}\n{said}"
+    if early is not None:
+        said = f"{said}\n{early.saved}"
     if output is not None:
         show(said, result, as_json=as_json)
     else:
         typer.echo(json.dumps(result, ensure_ascii=False) if as_json else said, err=True)
 
 
-def _predictions(clf: PromptBoostingClassifier, texts: LabelledTexts, least: float) -> Iterator[dict[str, Any]]:
-    """Yield a row per text as its answers come; the budget is checked for all of them before the first."""
+def _rows(
+    clf: PromptBoostingClassifier, texts: LabelledTexts, verdicts: Iterable[tuple[Any, Floats]], least: float
+) -> Iterator[dict[str, Any]]:
+    """Yield a row per text as its label and probabilities come; without a label where none is at least so probable."""
     classes = clf.classes_.tolist()
-    for at, verdict in enumerate(clf.predict_iter(texts.examples)):
-        shares = verdict.probabilities.round(6).tolist()
-        label = verdict.label if verdict.probabilities.max() >= least else None
+    for at, (said, probabilities) in enumerate(verdicts):
+        shares = probabilities.round(6).tolist()
+        label = said if probabilities.max() >= least else None
         row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
         if texts.labels:
             row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
         yield row
+
+
+def _verdicts(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[tuple[Any, Floats]]:
+    """Yield labels and probabilities as answers come; the budget is checked for all of them before the first."""
+    for verdict in clf.predict_iter(texts.examples):
+        yield verdict.label, verdict.probabilities
 
 
 def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:

@@ -22,10 +22,12 @@ from pbsdk.learning.boosting import Boosting, boost
 from pbsdk.learning.calibration import Confidences, SavedConfidences, loss, stratified_folds, temperature
 from pbsdk.learning.choosing import Chosen, Grid, choose, grid_for
 from pbsdk.learning.ensemble import FittedEnsemble
+from pbsdk.learning.exits import Exit
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Word
 from pbsdk.learning.linear import Material, restored
 from pbsdk.learning.matrix import TokenMatrix
+from pbsdk.learning.prefixes import fit_prefixes
 from pbsdk.learning.regression import log_softmax, one_thread
 from pbsdk.learning.selection import Selection, Tried
 from pbsdk.learning.soft import Soft
@@ -108,6 +110,10 @@ class FittedAuto(Fitted):
         """Yield the scores of the first learner, of the first two, and so on, if boosting was chosen."""
         return self.inner.staged_scores(answers, n_examples)
 
+    def exit(self, max_changed: float | None) -> Exit:
+        """Return when a text needs no further answer."""
+        return self.inner.exit(max_changed)
+
     def probabilities(self, scores: Floats) -> Floats:
         """Return the calibrated probabilities (..., C)."""
         shares = self.inner.probabilities(scores)
@@ -144,11 +150,13 @@ class Auto(Head):
 
     Args:
         text_features: whether the texts' own words may be read beside the answers.
+        early_exit: whether to fit, too, what may decide before every prompt was asked.
     """
 
     name: ClassVar[str] = "auto"
 
     text_features: bool = True
+    early_exit: bool = False
 
     @one_thread()
     def fit(self, trial: Trial) -> FittedAuto:
@@ -164,6 +172,8 @@ class Auto(Head):
             return FittedAuto(best.fitted(trial.seed), Boosting.name, table, best.factor, study.confidences, study)
         facts = {"temperature": round(chosen.temperature, 6), "folds": grid.folds}
         inner = material.fitted(chosen.answers, chosen.texts, chosen.bias, facts)
+        if self.early_exit:
+            inner = replace(inner, prefixes=fit_prefixes(material, grid, chosen.left_out, trial.seed))
         table, study = _selection(material, grid, chosen, rivals, None), Study.of(material, chosen, trial)
         return FittedAuto(inner, Soft.name, table, None, study.confidences, study)
 

@@ -31,6 +31,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pbsdk.backend import Floats, MaskDistribution, Tokens
 from pbsdk.errors import BadAnswer, InputError
+from pbsdk.learning.exits import VotesExit
 from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import Fitted, TokenOf, Word
 from pbsdk.learning.matrix import TokenMatrix
@@ -103,6 +104,18 @@ class Ensemble:
             codes = np.stack([nothing if answer is None else answer.at(self.tokens) for answer in group])
             asked = np.array([answer is not None for answer in group])
             yield np.where(asked[templates], says(codes[templates[:, None], places]), -1)
+
+    @cached_property
+    def exit(self) -> VotesExit:
+        """When the votes that are still out can't change the verdict; places are those of `templates`."""
+        templates, places = self._places
+        tokens_of = [places[templates == place] for place in range(len(self.templates))]
+
+        def opinions(place: int, answer: MaskDistribution) -> npt.NDArray[np.intp]:
+            said: npt.NDArray[np.intp] = says(answer.at(self.tokens)[tokens_of[place]])
+            return said
+
+        return VotesExit(self.n_classes, templates, self._alphas, opinions)
 
     def votes(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Floats:
         """Return the summed alphas (N, C), from answers as `opinions` reads them."""
@@ -191,6 +204,11 @@ class FittedEnsemble(Fitted):
     def staged_scores(self, answers: Iterable[MaskDistribution | None], n_examples: int) -> Iterator[Floats]:
         """Yield the votes (N, C) of the first learner, of the first two, and so on to all."""
         return self.ensemble.staged_votes(answers, n_examples)
+
+    def exit(self, max_changed: float | None) -> VotesExit:
+        """Return the exact rule, which changes no verdict."""
+        del max_changed
+        return self.ensemble.exit
 
     def state(self, word: Word) -> Mapping[str, Any]:
         """Return the learners as plain values."""

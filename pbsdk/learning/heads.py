@@ -28,6 +28,7 @@ import numpy.typing as npt
 from pbsdk.backend import Floats, MaskDistribution, Tokens
 from pbsdk.errors import InputError
 from pbsdk.learning.calibration import Confidences
+from pbsdk.learning.exits import Exit
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.plugins import HEADS
@@ -128,6 +129,13 @@ class Fitted(ABC):
         """Yield the scores (N, C) of the first learner, of the first two, and so on; for heads that add learners."""
         del answers, n_examples
         raise InputError("this head doesn't add one learner to another, so it has no stages")
+
+    def exit(self, max_changed: float | None) -> Exit:
+        """Return when a text needs no further answer: without `max_changed` no verdict may change, else at most this share."""
+        del max_changed
+        raise InputError(
+            "this head needs every answer, so it has no early exit; the heads that vote, 'soft' and 'auto' have"
+        )
 
     def probabilities(self, scores: Floats) -> Floats:
         """Return what share of an example's scores (..., C) each class has."""

@@ -7,7 +7,7 @@ constant; it can be read, saved, and asked for by tokens.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -18,7 +18,9 @@ from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_matrix
 
 from pbsdk.backend import Floats, MaskDistribution, Tokens
+from pbsdk.errors import InputError
 from pbsdk.learning.calibration import Confidences, SavedConfidences
+from pbsdk.learning.exits import Prefix, PrefixExit
 from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import Fitted, TokenOf, Trial, Word
 from pbsdk.learning.matrix import TokenMatrix
@@ -50,6 +52,7 @@ class Material:
         views: what is read of each prompt's answers.
         answers: the features (N, D) of all prompts side by side, centred, with a mean square length of 1.
         texts: what is read of the texts, if it is.
+        prompts: the place of each view's prompt in the pool.
     """
 
     labels: npt.NDArray[np.intp]
@@ -57,6 +60,7 @@ class Material:
     views: tuple[View, ...]
     answers: npt.NDArray[np.float32]
     texts: TextView | None
+    prompts: tuple[int, ...]
     _scale: float
     _text_features: csr_matrix | None
 
@@ -83,7 +87,8 @@ class Material:
         answers *= np.float32(scale)
         text_view = TextView.of(trial.examples) if texts else None
         features = text_view.features(trial.examples) if text_view is not None else None
-        return cls(labels, trial.n_classes, tuple(views), answers, text_view, scale, features)
+        prompts = tuple(range(len(views)))
+        return cls(labels, trial.n_classes, tuple(views), answers, text_view, prompts, scale, features)
 
     @cached_property
     def text_space(self) -> Space:
@@ -91,12 +96,23 @@ class Material:
         assert self._text_features is not None  # noqa: S101 - for the type checker
         return text_space(self._text_features)
 
-    def of_prompts(self, count: int) -> Self:
-        """Return the same examples with the answers of the first so many prompts alone."""
-        width = sum(len(view.mean) for view in self.views[:count])
-        answers = self.answers[:, :width]
+    def of_prompts(self, places: Sequence[int]) -> Self:
+        """Return the same examples with the answers of some prompts alone, by their places here."""
+        ends = np.cumsum([len(view.mean) for view in self.views])
+        columns = np.concatenate([np.arange(ends[at] - len(self.views[at].mean), ends[at]) for at in places])
+        answers = self.answers[:, columns]
         unit = np.float32(_unit(float(np.square(answers).sum(dtype=np.float64)) / len(answers)))
-        return replace(self, views=self.views[:count], answers=answers * unit, _scale=self._scale * float(unit))
+        return replace(
+            self,
+            views=tuple(self.views[at] for at in places),
+            prompts=tuple(self.prompts[at] for at in places),
+            answers=answers * unit,
+            _scale=self._scale * float(unit),
+        )
+
+    def without_texts(self) -> Self:
+        """Return the same examples with their answers alone."""
+        return replace(self, texts=None, _text_features=None)
 
     def fitted(self, answers: Floats, texts: Floats | None, bias: Floats, facts: Facts) -> FittedRegression:
         """Return the model with these duals (N, C) of the answers and of the texts, and this bias (C,)."""
@@ -109,9 +125,8 @@ class Material:
             bias = bias - np.asarray(self._text_features.mean(axis=0)).ravel() @ of_terms
             weighed = WeighedTexts(self.texts, of_terms)
         ends = np.cumsum([len(view.mean) for view in self.views])[:-1]
-        prompts = tuple(range(len(self.views)))
         return FittedRegression(
-            prompts, self.views, tuple(np.split(weights, ends)), np.round(bias, _DIGITS), weighed, facts
+            self.prompts, self.views, tuple(np.split(weights, ends)), np.round(bias, _DIGITS), weighed, facts
         )
 
 
@@ -146,6 +161,7 @@ class FittedRegression(Fitted):
     validation_accuracy: float | None = None
     confidences: Confidences | None = None
     study: Any = field(default=None, compare=False, repr=False)
+    prefixes: tuple[Prefix, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def n_classes(self) -> int:  # type: ignore[override] # read only
@@ -169,10 +185,18 @@ class FittedRegression(Fitted):
 
     def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:
         """Return the scores (C,) of one example."""
+        parts = (
+            None if answer is None else view.features_of_one(answer) @ weights
+            for answer, view, weights in zip(answers, self.views, self.weights, strict=True)
+        )
+        return self.summed(parts, example)
+
+    def summed(self, parts: Iterable[Floats | None], example: Example) -> Floats:
+        """Return the scores (C,) of one example, from what each prompt adds (C,); None where it wasn't asked."""
         scores = self.bias.copy() if self.texts is None else self.bias + self.texts.scores([example])[0]
-        for answer, view, weights in zip(answers, self.views, self.weights, strict=True):
-            if answer is not None:  # features are centred, so none at all is the mean answer
-                scores += view.features_of_one(answer) @ weights
+        for part in parts:
+            if part is not None:  # features are centred, so none at all is the mean answer
+                scores += part
         return scores
 
     def scores_of(self, matrices: Sequence[TokenMatrix], examples: Sequence[Example]) -> Floats:
@@ -180,6 +204,18 @@ class FittedRegression(Fitted):
         parts = zip(self.used, self.views, self.weights, strict=True)
         total: Floats = sum(view.features(matrices[prompt]) @ weights for prompt, view, weights in parts) + self.bias
         return total if self.texts is None else total + self.texts.scores(examples)
+
+    def exit(self, max_changed: float | None) -> PrefixExit:
+        """Return when a text needs no further answer, if prefixes were fitted."""
+        if max_changed is None:
+            raise InputError(
+                "a regression has no exact early exit; give max_changed=0.01, the share of verdicts that may change"
+            )
+        if not self.prefixes and len(self.used) > 1:
+            raise InputError(
+                "max_changed needs a classifier that was fitted with early_exit=True; fit it again: the run folder has the answers, and they cost nothing"
+            )
+        return PrefixExit(self, self.prefixes, max_changed)
 
     def probabilities(self, scores: Floats) -> Floats:
         """Return the calibrated probabilities (..., C)."""
@@ -197,7 +233,9 @@ class FittedRegression(Fitted):
             texts = _SavedTexts(view=self.texts.view.saved(), weights=weights)
         sure = None if self.confidences is None else self.confidences.saved()
         bias = tuple(self.bias.tolist())
-        return _State(bias=bias, prompts=prompts, texts=texts, confidences=sure).model_dump(mode="json")
+        prefixes = tuple(map(_saved_prefix, self.prefixes))
+        state = _State(bias=bias, prompts=prompts, texts=texts, confidences=sure, prefixes=prefixes)
+        return state.model_dump(mode="json")
 
     def explain(self, classes: Sequence[Any], prompts: Sequence[str], word: Word) -> Explanation:
         """Return, prompt by prompt, the tokens that speak most for each class, and how much they weigh on average."""
@@ -235,6 +273,29 @@ class _SavedTexts(BaseModel):
     weights: tuple[tuple[float, ...], ...]
 
 
+class _SavedPrefix(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    prompts: tuple[int, ...]
+    weights: tuple[tuple[tuple[float, ...], ...], ...]
+    bias: tuple[float, ...]
+    texts: tuple[tuple[float, ...], ...] | None
+    margins: tuple[float, ...]
+    changed: tuple[bool, ...]
+
+
+def _saved_prefix(prefix: Prefix) -> _SavedPrefix:
+    model = prefix.model
+    return _SavedPrefix(
+        prompts=model.used,
+        weights=tuple(tuple(map(tuple, one.tolist())) for one in model.weights),
+        bias=tuple(model.bias.tolist()),
+        texts=None if model.texts is None else tuple(map(tuple, model.texts.weights.tolist())),
+        margins=tuple(prefix.margins.tolist()),
+        changed=tuple(prefix.changed.tolist()),
+    )
+
+
 class _State(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -242,6 +303,7 @@ class _State(BaseModel):
     prompts: tuple[_WeighedView, ...]
     texts: _SavedTexts | None = None
     confidences: SavedConfidences | None = None
+    prefixes: tuple[_SavedPrefix, ...] = ()
 
 
 def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of: TokenOf) -> FittedRegression:
@@ -253,20 +315,39 @@ def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of:
         one.check(k, n_prompts)
         if len(one.weights) != one.n_features or any(len(row) != n_classes for row in one.weights):
             raise ValueError(f"prompts.{k} needs, for each feature, weights for {n_classes} classes")
-    views, weights = [], []
-    for one in saved.prompts:
-        view, order = one.translated(token_of)
-        views.append(view)
-        weights.append(np.array(one.weights)[order])
-    used = tuple(one.prompt for one in saved.prompts)
-    return FittedRegression(
-        used,
-        tuple(views),
-        tuple(weights),
+    views, orders = zip(*(one.translated(token_of) for one in saved.prompts), strict=True)
+    whole = FittedRegression(
+        tuple(one.prompt for one in saved.prompts),
+        views,
+        tuple(np.array(one.weights)[order] for one, order in zip(saved.prompts, orders, strict=True)),
         np.array(saved.bias),
         _texts(saved.texts, n_classes),
         confidences=None if saved.confidences is None else Confidences.restored(saved.confidences),
     )
+    return replace(whole, prefixes=tuple(_restored_prefix(one, whole, orders) for one in saved.prefixes))
+
+
+def _restored_prefix(saved: _SavedPrefix, whole: FittedRegression, orders: Sequence[npt.NDArray[np.intp]]) -> Prefix:
+    shape = len(saved.bias) == whole.n_classes and len(saved.weights) == len(saved.prompts) > 0
+    if not (shape and set(saved.prompts) <= set(whole.used) and len(saved.margins) == len(saved.changed) > 0):
+        raise ValueError("a prefix needs prompts of the whole, weights for each, and verdicts")
+    places = [whole.used.index(prompt) for prompt in saved.prompts]
+    for at, weights in zip(places, saved.weights, strict=True):
+        if len(weights) != len(orders[at]) or any(len(row) != whole.n_classes for row in weights):
+            raise ValueError(f"a prefix needs, for each feature, weights for {whole.n_classes} classes")
+    texts = None
+    if saved.texts is not None:
+        if whole.texts is None or np.shape(saved.texts) != whole.texts.weights.shape:
+            raise ValueError("a prefix needs the same n-grams as the whole")
+        texts = WeighedTexts(whole.texts.view, np.array(saved.texts))
+    model = FittedRegression(
+        saved.prompts,
+        tuple(whole.views[at] for at in places),
+        tuple(np.array(one)[orders[at]] for at, one in zip(places, saved.weights, strict=True)),
+        np.array(saved.bias),
+        texts,
+    )
+    return Prefix(model, np.array(saved.margins), np.array(saved.changed, dtype=np.bool_))
 
 
 def _texts(saved: _SavedTexts | None, n_classes: int) -> WeighedTexts | None:

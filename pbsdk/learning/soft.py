@@ -17,6 +17,7 @@ from pbsdk.errors import InputError
 from pbsdk.learning.choosing import choose, grid_for
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial
 from pbsdk.learning.linear import FittedRegression, Material, restored
+from pbsdk.learning.prefixes import fit_prefixes
 from pbsdk.learning.regression import one_thread
 from pbsdk.learning.study import Study
 
@@ -29,11 +30,13 @@ class Soft(Head):
 
     Args:
         strength: how far weights may go: scikit-learn's C, for features of mean square length 1. From 3 to 30 it hardly matters.
+        early_exit: whether to fit, too, what may decide before every prompt was asked.
     """
 
     name: ClassVar[str] = "soft"
 
     strength: float = 10.0
+    early_exit: bool = False
 
     def __post_init__(self) -> None:
         if not (isinstance(self.strength, int | float) and 0 < self.strength < np.inf):
@@ -55,7 +58,10 @@ class Soft(Head):
         }
         study = Study.of(material, chosen, trial)
         return replace(
-            material.fitted(chosen.answers, None, chosen.bias, facts), confidences=study.confidences, study=study
+            material.fitted(chosen.answers, None, chosen.bias, facts),
+            confidences=study.confidences,
+            study=study,
+            prefixes=fit_prefixes(material, grid, chosen.left_out, trial.seed) if self.early_exit else (),
         )
 
     @classmethod

@@ -126,7 +126,7 @@ class Study:
         everything = len(self.material.views)
         counts = sorted({count for count in PROMPTS if count < everything} | {everything})
         return [
-            self._point(Spaces(self.material.of_prompts(count)).at(self.text_share), list(rows), count)
+            self._point(Spaces(self.material.of_prompts(range(count))).at(self.text_share), list(rows), count)
             for count in counts
         ]
 

@@ -96,3 +96,21 @@ def test_after_an_interrupt_the_same_command_goes_on(fitted, tmp_path):
     interrupted_and_resumed("predict", *arguments, run=tmp_path / "run")
     rows = [json.loads(row)["row"] for row in (tmp_path / "out.jsonl").read_text("utf-8").splitlines()]
     assert rows == list(range(1, 161))
+
+
+def test_an_early_exit_gives_the_same_labels_and_says_what_it_saved(work, tmp_path):
+    common = columns("--run", tmp_path / "run")
+    made = called("fit", work / "train.csv", *common, "--head", "voting", "--output", tmp_path / "m.json")
+    assert made.returncode == 0, made.stderr
+    shutil.copy(work / "test.csv", tmp_path)
+    early = predict(tmp_path, *common, "--early-exit", "--output", tmp_path / "early.jsonl", "--json")
+    assert early.returncode == 0, early.stderr
+    found = json.loads(early.stdout)
+    assert found["passes_saved"] > 0
+    assert found["passes_asked"] == found["sent_now"]
+    again = predict(tmp_path, *common, "--early-exit", "--output", tmp_path / "early.jsonl")
+    assert f"passes per example instead of {(found['passes_asked'] + found['passes_saved']) / 160:.1f}" in again.stdout
+    full = predict(tmp_path, *common, "--output", tmp_path / "full.jsonl", "--json")
+    assert json.loads(full.stdout)["sent_now"] == found["passes_saved"]
+    early, full = ((tmp_path / f"{name}.jsonl").read_text("utf-8").splitlines() for name in ("early", "full"))
+    assert [json.loads(line)["label"] for line in early] == [json.loads(line)["label"] for line in full]
