@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sqlite3
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
@@ -20,6 +21,7 @@ import diskcache
 
 from pbsdk.backend import ModelIdentity
 from pbsdk.errors import LedgerCorrupted, LedgerError
+from pbsdk.ledger import forking
 from pbsdk.ledger.chain import FORMAT, SCHEMA
 from pbsdk.ledger.liveness import folder_lock
 from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
@@ -39,6 +41,12 @@ _SETTINGS = {
     "sqlite_synchronous": 1,
     "sqlite_wal_autocheckpoint": 4096,
 }
+_PRAGMAS = tuple(
+    f"PRAGMA {name.removeprefix('sqlite_')} = {value}"
+    for name, value in _SETTINGS.items()
+    if name.startswith("sqlite_")
+)
+"""Of those, what each connection must be told."""
 _PATIENCE = 60
 """Seconds to wait for another process's transaction."""
 
@@ -70,6 +78,45 @@ class _BytesOnly(diskcache.Disk):  # type: ignore[misc]  # diskcache has no type
         raise LedgerCorrupted(f"the run folder names a file that pbsdk never wrote: {file_path!r}")
 
 
+class _Connection(sqlite3.Connection):
+    """A connection that can be listed without being kept alive."""
+
+
+class _Cache(diskcache.Cache, forking.Forkable):  # type: ignore[misc]  # diskcache has no types
+    """diskcache, with one connection per thread that no fork carries over."""
+
+    def __init__(self, folder: Path) -> None:
+        self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
+        self._forks = 0
+        forking.watch(self)
+        super().__init__(os.path.abspath(folder), timeout=_PATIENCE, disk=_BytesOnly, **_SETTINGS)  # noqa: PTH100 - resolve() would follow links
+
+    @property
+    def _con(self) -> sqlite3.Connection:
+        local = self._local
+        con: _Connection | None = getattr(local, "con", None)
+        if con is None or local.forks != self._forks:
+            con = sqlite3.connect(
+                os.path.join(self._directory, DATABASE),  # noqa: PTH118 - diskcache's
+                timeout=_PATIENCE,
+                isolation_level=None,
+                check_same_thread=False,  # a fork closes the connections of all threads
+                factory=_Connection,
+            )
+            local.con, local.forks = con, self._forks
+            self._connections.add(con)
+            for pragma in _PRAGMAS:
+                con.execute(pragma)
+        return con
+
+    def before_fork(self) -> None:
+        """Close all connections, unless this thread is in the midst of a transaction of its own."""
+        if self._txn_id is None:
+            for con in list(self._connections):
+                con.close()
+            self._forks += 1
+
+
 class RunFolder:
     """An open run folder: bytes under keys, and tables beside them, in one file."""
 
@@ -95,6 +142,7 @@ class RunFolder:
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
         """A transaction: all or nothing, exclusive among all threads and processes."""
+        thread = forking.enter()
         try:
             con = self.con
             if con.in_transaction and self._cache._txn_id != threading.get_ident():  # noqa: SLF001
@@ -114,21 +162,25 @@ class RunFolder:
                 raise (first if isinstance(first, sqlite3.Error) else error) from None
         except sqlite3.Error as error:
             raise ledger_error(error, self.path) from error
+        finally:
+            forking.leave(thread)
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
         """Reads need no transaction; their errors are the ledger's too."""
         try:
-            yield self.con
+            with forking.in_use():
+                yield self.con
         except sqlite3.Error as error:
             raise ledger_error(error, self.path) from error
 
     def close(self) -> None:
         """Close the file."""
-        self._cache.close()
+        with forking.in_use():
+            self._cache.close()
 
 
-def _open(folder: Path, identity: ModelIdentity) -> diskcache.Cache:
+def _open(folder: Path, identity: ModelIdentity) -> _Cache:
     """Open or create the ledger in a folder; a folder that is refused is left unchanged."""
     if os.path.expandvars(folder) != str(folder):
         raise LedgerError(
@@ -170,20 +222,20 @@ def _is_fresh(folder: Path) -> bool:
         return "meta" not in tables and tables <= {"Settings", "Cache"} and not reader.rows("Cache")
 
 
-def _make(folder: Path, identity: ModelIdentity, *, fresh: bool) -> diskcache.Cache:
+def _make(folder: Path, identity: ModelIdentity, *, fresh: bool) -> _Cache:
     if fresh:
         os.close(os.open(folder / DATABASE, os.O_CREAT | os.O_RDWR, 0o600))
         with closing(sqlite3.connect(folder / DATABASE)) as first:
             first.execute("PRAGMA page_size = 16384")  # an answer of 100 KB is written a quarter faster than in 4096
             first.execute("PRAGMA journal_mode = wal")
     try:
-        cache = diskcache.Cache(os.path.abspath(folder), timeout=_PATIENCE, disk=_BytesOnly, **_SETTINGS)  # noqa: PTH100 - resolve() would follow links
+        cache = _Cache(folder)
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise LedgerCorrupted(
             f"{folder} holds settings that pbsdk never wrote ({error}); use another run folder"
         ) from error
     if fresh:
-        con: sqlite3.Connection = cache._con  # noqa: SLF001 - the thread's own connection
+        con = cache._con  # noqa: SLF001 - the thread's own connection
         con.execute("BEGIN IMMEDIATE")
         for statement in SCHEMA:
             con.execute(statement)

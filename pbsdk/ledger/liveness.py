@@ -15,10 +15,11 @@ import fcntl
 import os
 import re
 import secrets
-import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from pbsdk.ledger import forking
 
 __all__ = ["Session", "folder_lock"]
 
@@ -26,15 +27,16 @@ __all__ = ["Session", "folder_lock"]
 @contextmanager
 def folder_lock(folder: Path) -> Iterator[None]:
     """Lock a folder while it is created, checked or entered."""
-    file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(file)
+    with forking.in_use():  # a child would inherit the lock, and keep it
+        file = os.open(folder / "lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(file)
 
 
-class Session:
+class Session(forking.Forkable):
     """One opening of a run folder, alive until it is closed or its process ends.
 
     Create it under `folder_lock`: between creating a file and locking it, a sweep would consider it dead.
@@ -50,7 +52,7 @@ class Session:
             self.alive(folder, path.stem)
         self._file = os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._file, fcntl.LOCK_EX)
-        _OPEN.add(self)
+        forking.watch(self)
 
     def close(self) -> None:
         """End the session; in a forked child, only the child's copy of it."""
@@ -65,6 +67,10 @@ class Session:
         if self._file is not None:
             os.close(self._file)
             self._file = None
+
+    def after_fork(self) -> None:
+        """Leave the session to the parent."""
+        self.drop()
 
     def __del__(self) -> None:
         self.drop()
@@ -92,15 +98,3 @@ class Session:
 
 def _path(folder: Path, name: str) -> Path:
     return folder / "sessions" / f"{name}.lock"
-
-
-_OPEN: weakref.WeakSet[Session] = weakref.WeakSet()
-
-
-def _drop_all() -> None:
-    for session in list(_OPEN):
-        session.drop()
-    _OPEN.clear()
-
-
-os.register_at_fork(after_in_child=_drop_all)

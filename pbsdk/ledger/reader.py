@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
+import weakref
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +19,7 @@ from urllib.parse import quote
 
 from pbsdk.backend import ModelIdentity
 from pbsdk.errors import LedgerCorrupted, LedgerError, LedgerMismatch
+from pbsdk.ledger import forking
 from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS
 
@@ -78,17 +80,20 @@ class LedgerReader:
         if not path.is_file():
             raise LedgerError(f"{self.folder} is not a run folder: it holds no {DATABASE}")
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"  # noqa: PTH100 - resolve() would follow links
+        self._leave = weakref.finalize(self, forking.leave, forking.enter())
         try:
             try:
                 self._con = _connect(address)
             except sqlite3.OperationalError:  # a folder that can't hold SQLite's side files: nobody writes it either
                 self._con = _connect(f"{address}&immutable=1")
         except sqlite3.Error as error:
+            self._leave()
             raise ledger_error(error, self.folder) from error
 
     def close(self) -> None:
         """Close the view."""
         self._con.close()
+        self._leave()
 
     def __enter__(self) -> Self:
         return self

@@ -24,6 +24,7 @@ import numpy as np
 
 from pbsdk.backend import MaskDistribution, ModelIdentity, Tokens
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, LedgerError
+from pbsdk.ledger import forking
 from pbsdk.ledger import inflight as accounts
 from pbsdk.ledger.budget import QueryBudget
 from pbsdk.ledger.chain import Event, append
@@ -42,7 +43,7 @@ class _RehearsalOver(Exception):
     """Raised to undo a rehearsal."""
 
 
-class QueryLedger:
+class QueryLedger(forking.Forkable):
     """The append-only record of every query, and the answers, in a run folder.
 
     Safe to share between threads, and a folder between processes on one machine (not over NFS).
@@ -59,6 +60,7 @@ class QueryLedger:
         self._enter = threading.Lock()
         self._session: Session | None = None
         self._closed = False
+        forking.watch(self)
         self.session  # noqa: B018 - enters, and settles what the dead left
 
     def __repr__(self) -> str:
@@ -70,19 +72,19 @@ class QueryLedger:
         if self._closed:
             raise LedgerError(f"the ledger in {self.folder} is closed; connect again")
         session = self._session
-        if session is None or session.process != os.getpid():
-            if session is not None:  # a fork: locks and streams are the parent's
-                self._enter, self._streams = threading.Lock(), set()
+        if session is None:
             with self._enter:
-                if self._session is None or self._session is session:
-                    self._session = self._new_session()
-                session = self._session
+                session = self._session = self._session or self._new_session()
         return session.name
 
     @property
     def _entered(self) -> bool:
         """Whether this process has a session here."""
-        return not self._closed and self._session is not None and self._session.process == os.getpid()
+        return not self._closed and self._session is not None
+
+    def after_fork(self) -> None:
+        """Leave locks, streams and session to the parent."""
+        self._enter, self._streams, self._session = threading.Lock(), set(), None
 
     def _new_session(self) -> Session:
         note = {"pbsdk": __version__, "model": self.identity.to_json(), "budget": self.budget.to_dict()}
