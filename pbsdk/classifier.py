@@ -13,31 +13,29 @@ asking again. `predict` asks only for the prompts and tokens that the head needs
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from pbsdk.backend import Floats, MaskDistribution, MaskedLMBackend, MaskedQuery, Phase, Tokens
-from pbsdk.diagnosis import Diagnosis
+from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.errors import InputError
 from pbsdk.learning.ensemble import Ensemble
 from pbsdk.learning.explanation import Explanation
-from pbsdk.learning.gaps import with_gaps, with_stand_ins
-from pbsdk.learning.heads import Fitted, Head, Trial, head_from
+from pbsdk.learning.gaps import with_stand_ins
+from pbsdk.learning.heads import Head, Trial, head_from
 from pbsdk.learning.matrix import collect
 from pbsdk.learning.model_file import SavedClassifier, TrainingFacts, token_finder
 from pbsdk.learning.parameters import check_choice, check_count, read_seed
 from pbsdk.learning.selection import Selection
 from pbsdk.pictures import Pictures
+from pbsdk.predicting import Labels, Predicting
 from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.demonstrations import check_demonstrations, fill_templates, name_classes, shown
 from pbsdk.queries.examples import Example, read_labels
@@ -47,26 +45,11 @@ from pbsdk.queries.problem import Problem, read_problem
 from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template
-from pbsdk.stopping import EarlyPredictions, PassesSaved, ask_in_stages, exit_of
 
-__all__ = ["Prediction", "PromptBoostingClassifier"]
-
-Labels = npt.NDArray[Any]
-Needs = Sequence[Sequence[int]]
+__all__ = ["PromptBoostingClassifier"]
 
 
-@dataclass(frozen=True)
-class Prediction:
-    """The verdict on one text."""
-
-    label: Any
-    probabilities: Floats
-    """Each class's share (C,), in the order of `classes_`."""
-    beside: tuple[Floats, ...] = field(default=())
-    """The scores (C,) of each model that `predict_iter` was given to run beside."""
-
-
-class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
+class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
@@ -224,98 +207,6 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
             raise AttributeError(f"the head {self.head_name_!r} chooses among nothing; head='auto' does")
         return selection
 
-    def predict(  # noqa: PLR0913 - independent settings, all keywords
-        self,
-        X: Any,
-        *,
-        abstain_below: float | None = None,
-        precision: float | None = None,
-        unsure: Any = None,
-        early_exit: bool = False,
-        max_changed: float | None = None,
-    ) -> Labels:
-        """Return the label of each text.
-
-        Args:
-            X: texts, or pairs of texts.
-            abstain_below: answer only where the likeliest class has at least this probability.
-            precision: answer only where cross-validation promises to be right this often; see `threshold`.
-            unsure: what stands for "don't know" in the answer, which then is an array of objects.
-            early_exit: ask each text only until its verdict is settled, for heads that vote; see `predict_early`.
-            max_changed: the same where at most this share of verdicts may change, for regressions too.
-        """
-        if early_exit or max_changed is not None:
-            if abstain_below is not None or precision is not None:
-                raise InputError("abstaining needs every answer; give either early_exit or a threshold, not both")
-            found = self.predict_early(X, max_changed=max_changed)
-            self.passes_saved_ = found.saved
-            return found.labels
-        if abstain_below is None and precision is None:
-            return self._labels(self._scores(self._new_examples(X)))
-        examples = self._new_examples(X)
-        least = self.threshold(precision=precision, abstain_below=abstain_below).value
-        scores = self._scores(examples)
-        labels = self._labels(scores).astype(object)
-        labels[self.fitted_.probabilities(scores).max(axis=1, initial=0) < least] = unsure
-        return labels
-
-    def predict_early(self, X: Any, *, max_changed: float | None = None) -> EarlyPredictions:
-        """Return the label of each text, asking only until it is settled, and how many passes that saved.
-
-        Prompts are asked in stages, each for all texts that are still open; the budget is asked stage by stage.
-
-        Args:
-            X: texts, or pairs of texts.
-            max_changed: which share of verdicts may differ from `predict`, as cross-validation has it; None: none at all,
-                which the votes of "boosting", "voting" and "best" allow.
-        """
-        examples = self._new_examples(X)
-        rule = exit_of(self.fitted_, max_changed)
-        slots = self._slots(examples, self.fitted_.prompts)
-        scores, passes = ask_in_stages(rule, examples, slots, lambda queries: self._asked(queries, self._needed_tokens))
-        stacked = np.array(scores).reshape(len(examples), len(self.classes_))
-        every = len(asked(slots))
-        saved = PassesSaved(int(passes.sum()), every - int(passes.sum()), len(examples))
-        return EarlyPredictions(self._labels(stacked), self.fitted_.probabilities(stacked), passes, saved)
-
-    def decision_function(self, X: Any) -> Floats:
-        """Return the score of each class; of two classes, by how much the second is ahead."""
-        scores = self._scores(self._new_examples(X))
-        return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
-
-    def predict_proba(self, X: Any) -> Floats:
-        """Return the probability of each class; columns as in `classes_`.
-
-        They are calibrated by the heads that cross-validate; of other heads, they are shares of the votes.
-        """
-        scores = self._scores(self._new_examples(X))
-        return self.fitted_.probabilities(scores)
-
-    def predict_log_proba(self, X: Any) -> Floats:
-        """Return the logarithm of `predict_proba`."""
-        with np.errstate(divide="ignore"):
-            return np.log(self.predict_proba(X))
-
-    def predict_iter(self, X: Any, *, beside: Sequence[Fitted] = ()) -> Iterator[Prediction]:
-        """Yield the verdict on each text as soon as its answers have come.
-
-        The budget is asked for all texts before the first is sent. `beside` names other models over the same
-        prompts, which read the same answers at no further pass.
-        """
-        examples = self._new_examples(X)
-        models = [self.fitted_, *beside]
-        prompts = sorted({prompt for model in models for prompt in model.prompts})
-        places = [[prompts.index(prompt) for prompt in model.prompts] for model in models]
-        answers = self._answers(examples, prompts, _union(model.tokens for model in models), places)
-        labels = self.classes_.tolist()
-        for example in examples:
-            group = list(islice(answers, len(prompts)))
-            scores, *others = (
-                model.scores_of_one([group[place] for place in where], example)
-                for model, where in zip(models, places, strict=True)
-            )
-            yield Prediction(labels[int(scores.argmax())], self.fitted_.probabilities(scores), tuple(others))
-
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the accuracy on texts and their labels.
 
@@ -452,38 +343,3 @@ class PromptBoostingClassifier(Pictures, Diagnosis, ClassifierMixin, BaseEstimat
         examples = self._new_examples(X)
         warn_of_reuse(examples, self._chose_all)
         return examples, read_labels(y, len(examples))
-
-    @property
-    def _needed_tokens(self) -> Tokens | None:
-        return None if self.keep == "whole" else self.fitted_.tokens
-
-    def _answers(
-        self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None, needs: Needs = ()
-    ) -> Iterator[MaskDistribution | None]:
-        """Ask about each example under the prompts, and yield None where a prompt shows it."""
-        slots = self._slots(examples, prompts, needs)
-        return with_gaps(self._asked(asked(slots), tokens), (slot is not None for slot in slots))
-
-    def _slots(
-        self, examples: Sequence[Example], prompts: Sequence[int], needs: Needs = ()
-    ) -> list[MaskedQuery | None]:
-        templates = [self.templates_[prompt] for prompt in prompts]
-        return render_unshown(examples, templates, Phase.PREDICT, self.style, needs or [range(len(prompts))])
-
-    def _asked(self, queries: Sequence[MaskedQuery], tokens: Tokens | None) -> Iterator[MaskDistribution]:
-        answers = self.backend.stream(queries, None if self.keep == "whole" else tokens)
-        return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
-
-    def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
-        answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)
-        return np.array(list(self.fitted_.scores(answers, examples))).reshape(len(examples), -1)
-
-    def _labels(self, scores: Floats) -> Labels:
-        chosen: Labels = self.classes_[scores.argmax(axis=1)]
-        return chosen
-
-
-def _union(tokens: Iterable[Tokens | None]) -> Tokens | None:
-    """Return all tokens that some model needs; None if one needs whole answers."""
-    every = list(tokens)
-    return None if any(some is None for some in every) else np.unique(np.concatenate(every))  # type: ignore[arg-type]
