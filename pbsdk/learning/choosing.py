@@ -21,7 +21,7 @@ import numpy.typing as npt
 from pbsdk.backend import Floats
 from pbsdk.learning.calibration import loss, stratified_folds, temperature
 from pbsdk.learning.linear import Material
-from pbsdk.learning.regression import Space, fit_many, log_softmax
+from pbsdk.learning.regression import LOOSE, Space, fit_many, log_softmax
 
 __all__ = ["Candidate", "Chosen", "Grid", "Spaces", "choose", "grid_for"]
 
@@ -32,9 +32,6 @@ SHARPNESS = 0.25
 
 LEAST_WEIGHT = 1e-3
 """Relative to the best candidate; what weighs less is left out."""
-
-LOOSE = 3e-4
-"""The tolerance of regressions that are fitted only to be compared."""
 
 Labels = npt.NDArray[np.intp]
 

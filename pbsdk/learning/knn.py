@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 
-from pbsdk.backend import Floats, MaskDistribution, Tokens
+from pbsdk.backend import Floats, MaskDistribution
 from pbsdk.learning.calibration import loss
 from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Word
+from pbsdk.learning.linear import Material
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.parameters import check_count
-from pbsdk.learning.verbalizer import check_labels
-from pbsdk.learning.views import SavedView, View, saved_fields, view_of
+from pbsdk.learning.views import OfViews, SavedView, View, saved_fields
 from pbsdk.queries.examples import Example
 
 __all__ = ["FittedNeighbours", "Nearest"]
@@ -81,7 +81,7 @@ def _votes(rows: npt.NDArray[np.int64], similarities: Floats, labels: Labels, n_
 
 
 @dataclass(frozen=True)
-class FittedNeighbours(Fitted):
+class FittedNeighbours(OfViews):
     """Labelled examples, as a view and features (N, D) per prompt: scores are the votes of the nearest."""
 
     n_classes: int
@@ -96,16 +96,6 @@ class FittedNeighbours(Fitted):
     facts: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     history: tuple[Any, ...] = ()
     validation_accuracy: float | None = None
-
-    @property
-    def prompts(self) -> tuple[int, ...]:  # type: ignore[override] # read only
-        """The prompts whose answers are compared."""
-        return self.used
-
-    @property
-    def tokens(self) -> Tokens:  # type: ignore[override] # read only
-        """The tokens that some view reads."""
-        return np.unique(np.concatenate([view.tokens for view in self.views]))
 
     @property
     def size(self) -> int:  # type: ignore[override] # read only
@@ -175,7 +165,7 @@ class _State(BaseModel):
     prompts: tuple[_SharedView, ...]
 
 
-def _rounded(features: Floats) -> Features:
+def _rounded(features: npt.NDArray[np.floating]) -> Features:
     """Return features as they are kept in a file."""
     return np.round(features, _DIGITS).astype(np.float32)
 
@@ -202,16 +192,9 @@ class Nearest(Head):
 
     def fit(self, trial: Trial) -> FittedNeighbours:
         """Choose views, and how many neighbours vote."""
-        labels = check_labels(trial.labels, trial.n_classes, trial.answers[0].n_examples)
-        pools = [trial.answers]
-        if trial.validation is not None:
-            pools.append(trial.validation[0])
-            labels = np.concatenate([labels, np.asarray(trial.validation[1], dtype=np.int64)])
-        views = [view_of(matrix) for matrix in trial.answers]
-        blocks = [_rounded(np.vstack([view.features(pool[p]) for pool in pools])) for p, view in enumerate(views)]
-        if trial.silent is not None:
-            for block, silent in zip(blocks, trial.silent.T, strict=True):
-                block[np.flatnonzero(silent)] = 0
+        material = Material.of(trial)
+        labels = material.labels
+        blocks = [_rounded(block) for block in material.blocks()]
         known = _directions(blocks)
         most = len(labels) - 1
         tried = sorted({min(count, most) for count in ((self.neighbours,) if self.neighbours else NEIGHBOURS)})
@@ -230,8 +213,8 @@ class Nearest(Head):
         facts = {"neighbours": count, "doubt": doubt, "left_out_accuracy": accuracy}
         return FittedNeighbours(
             n_classes=trial.n_classes,
-            used=tuple(range(len(views))),
-            views=tuple(views),
+            used=material.prompts,
+            views=material.views,
             features=tuple(blocks),
             labels=labels,
             neighbours=count,

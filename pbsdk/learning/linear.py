@@ -17,17 +17,17 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict
 from scipy.sparse import csr_matrix
 
-from pbsdk.backend import Floats, MaskDistribution, Tokens
+from pbsdk.backend import Floats, MaskDistribution
 from pbsdk.errors import InputError
 from pbsdk.learning.calibration import Confidences, SavedConfidences
 from pbsdk.learning.exits import Prefix, PrefixExit
 from pbsdk.learning.explanation import Explanation, LearnerRow
-from pbsdk.learning.heads import Fitted, TokenOf, Trial, Word
+from pbsdk.learning.heads import TokenOf, Trial, Word
 from pbsdk.learning.matrix import TokenMatrix
-from pbsdk.learning.regression import Space, log_softmax
+from pbsdk.learning.regression import Space, log_softmax, per_length
 from pbsdk.learning.texts import SavedTextView, TextView, text_space, unit_scale
 from pbsdk.learning.verbalizer import check_labels
-from pbsdk.learning.views import SavedView, View, saved_fields, view_of
+from pbsdk.learning.views import OfViews, SavedView, View, saved_fields, view_of
 from pbsdk.queries.examples import Example
 
 __all__ = ["FittedRegression", "Material", "WeighedTexts", "restored"]
@@ -83,7 +83,7 @@ class Material:
             views.append(view.moved(centre))
             blocks.append(block)
         answers = np.hstack(blocks)
-        scale = _unit(float(np.square(answers).sum(dtype=np.float64)) / len(answers))
+        scale = _unit(answers)
         answers *= np.float32(scale)
         text_view = TextView.of(trial.examples) if texts else None
         features = text_view.features(trial.examples) if text_view is not None else None
@@ -101,7 +101,7 @@ class Material:
         ends = np.cumsum([len(view.mean) for view in self.views])
         columns = np.concatenate([np.arange(ends[at] - len(self.views[at].mean), ends[at]) for at in places])
         answers = self.answers[:, columns]
-        unit = np.float32(_unit(float(np.square(answers).sum(dtype=np.float64)) / len(answers)))
+        unit = np.float32(_unit(answers))
         return replace(
             self,
             views=tuple(self.views[at] for at in places),
@@ -109,6 +109,11 @@ class Material:
             answers=answers * unit,
             _scale=self._scale * float(unit),
         )
+
+    def blocks(self) -> list[npt.NDArray[np.float32]]:
+        """Return the features (N, D) of each prompt, as its view gives them."""
+        ends = np.cumsum([len(view.mean) for view in self.views])[:-1]
+        return np.split(self.answers / np.float32(self._scale), ends, axis=1)
 
     def without_texts(self) -> Self:
         """Return the same examples with their answers alone."""
@@ -130,8 +135,8 @@ class Material:
         )
 
 
-def _unit(mean_square: float) -> float:
-    return 1 / np.sqrt(mean_square) if mean_square > 0 else 1.0
+def _unit(features: npt.NDArray[np.float32]) -> float:
+    return per_length(float(np.square(features).sum(dtype=np.float64)) / len(features))
 
 
 @dataclass(frozen=True)
@@ -148,7 +153,7 @@ class WeighedTexts:
 
 
 @dataclass(frozen=True)
-class FittedRegression(Fitted):
+class FittedRegression(OfViews):
     """A view and weights (D, C) per prompt and perhaps for the texts, and a bias (C,)."""
 
     used: tuple[int, ...]
@@ -167,16 +172,6 @@ class FittedRegression(Fitted):
     def n_classes(self) -> int:  # type: ignore[override] # read only
         """How many classes it tells apart."""
         return len(self.bias)
-
-    @property
-    def prompts(self) -> tuple[int, ...]:  # type: ignore[override] # read only
-        """The prompts whose answers are read."""
-        return self.used
-
-    @property
-    def tokens(self) -> Tokens:  # type: ignore[override] # read only
-        """The tokens that some view reads."""
-        return np.unique(np.concatenate([view.tokens for view in self.views]))
 
     @property
     def size(self) -> int:  # type: ignore[override] # read only

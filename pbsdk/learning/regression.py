@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits
 
 from pbsdk.backend import Floats
 
-__all__ = ["Space", "fit_many", "log_softmax", "one_thread"]
+__all__ = ["LOOSE", "Space", "fit_many", "log_softmax", "one_thread", "per_length"]
 
 LEAST_VARIANCE = 1e-7
 """Coordinates with a smaller share of the largest variance are the rounding of single precision."""
@@ -47,11 +47,19 @@ STEPS = 500
 TOLERANCE = 1e-5
 """Of the gradient, per example."""
 
+LOOSE = 3e-4
+"""The tolerance of regressions that are fitted only to be compared."""
+
 
 def one_thread() -> ContextDecorator:
     """Return what keeps BLAS on one thread, as a decorator or in a `with` block."""
     limits: ContextDecorator = threadpool_limits.wrap(limits=1, user_api="blas")
     return limits
+
+
+def per_length(mean_square: float) -> float:
+    """Return the factor that brings features of this mean square length to 1; 1 if they have none."""
+    return 1 / float(np.sqrt(mean_square)) if mean_square > 0 else 1.0
 
 
 def log_softmax(scores: Floats) -> Floats:

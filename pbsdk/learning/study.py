@@ -17,7 +17,7 @@ from pbsdk.learning.calibration import Confidences, stratified_folds
 from pbsdk.learning.choosing import Chosen, Spaces
 from pbsdk.learning.heads import Trial
 from pbsdk.learning.linear import Material
-from pbsdk.learning.regression import Space, fit_many, one_thread
+from pbsdk.learning.regression import LOOSE, Space, fit_many, one_thread
 from pbsdk.queries.examples import Example
 
 __all__ = ["Confusion", "CurvePoint", "Study", "Suspect"]
@@ -146,7 +146,9 @@ class Study:
         """Learn from some examples, and test on the others; draw by draw."""
         labels, n_classes = self.material.labels, self.material.n_classes
         weights = np.array(rows, dtype=np.float64)
-        solutions = fit_many(space.coordinates, labels, n_classes, [self.strength] * len(rows), weights, tolerance=3e-4)
+        solutions = fit_many(
+            space.coordinates, labels, n_classes, [self.strength] * len(rows), weights, tolerance=LOOSE
+        )
         right = []
         for used, solution in zip(rows, solutions, strict=True):
             said = (space.coordinates[~used] @ solution[:-1] + solution[-1]).argmax(axis=1)

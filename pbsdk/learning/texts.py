@@ -25,7 +25,7 @@ from sklearn.utils.extmath import randomized_svd
 
 from pbsdk.backend import Floats
 from pbsdk.learning.calibration import loss, stratified_folds, temperature
-from pbsdk.learning.regression import Space, fit_many, log_softmax, one_thread
+from pbsdk.learning.regression import LOOSE, Space, fit_many, log_softmax, one_thread, per_length
 from pbsdk.queries.examples import Example
 
 __all__ = ["SavedTextView", "TextView", "text_accuracy", "text_space", "unit_scale"]
@@ -132,8 +132,7 @@ def _joined(example: Example) -> str:
 def unit_scale(features: csr_matrix) -> float:
     """Return the factor that brings features, once centred, to a mean square length of 1."""
     mean = np.asarray(features.mean(axis=0)).ravel()
-    square = float(features.multiply(features).sum() / features.shape[0] - mean @ mean)
-    return 1 / np.sqrt(square) if square > 0 else 1.0
+    return per_length(float(features.multiply(features).sum() / features.shape[0] - mean @ mean))
 
 
 def text_space(features: csr_matrix) -> Space:
@@ -159,7 +158,7 @@ def text_accuracy(examples: Sequence[Example], labels: npt.NDArray[np.intp], see
     found = []
     for strength in STRENGTHS:
         scores = np.empty((len(labels), n_classes))
-        parts = fit_many(space.coordinates, labels, n_classes, [strength] * n_folds, rows, tolerance=3e-4)
+        parts = fit_many(space.coordinates, labels, n_classes, [strength] * n_folds, rows, tolerance=LOOSE)
         for fold, solution in enumerate(parts):
             scores[folds == fold] = space.coordinates[folds == fold] @ solution[:-1] + solution[-1]
         lost = loss(log_softmax(temperature(scores, labels) * scores), labels)

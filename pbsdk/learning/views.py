@@ -18,10 +18,10 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from pbsdk.backend import STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
 from pbsdk.errors import BadAnswer
-from pbsdk.learning.heads import TokenOf, Word
+from pbsdk.learning.heads import Fitted, TokenOf, Word
 from pbsdk.learning.matrix import CHANCES, TokenMatrix
 
-__all__ = ["SavedView", "View", "saved_fields", "view_of"]
+__all__ = ["OfViews", "SavedView", "View", "saved_fields", "view_of"]
 
 LIKELIEST = 300
 """How many tokens of whole answers a view has; from 100 to 1,000 it makes no difference."""
@@ -63,6 +63,23 @@ class View:
         if self.censored and rest is None:
             raise BadAnswer("this classifier learned from a model's top k, and the answer doesn't say where it ends")
         return (_values(codes, rest if self.censored else None) - self.mean) * self.scale
+
+
+class OfViews(Fitted):
+    """A fitted model that reads a view of each of some prompts."""
+
+    used: tuple[int, ...]
+    views: tuple[View, ...]
+
+    @property
+    def prompts(self) -> tuple[int, ...]:  # type: ignore[override] # read only
+        """The prompts whose answers are read."""
+        return self.used
+
+    @property
+    def tokens(self) -> Tokens:  # type: ignore[override] # read only
+        """The tokens that some view reads."""
+        return np.unique(np.concatenate([view.tokens for view in self.views]))
 
 
 class SavedView(BaseModel):
