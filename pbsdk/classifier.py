@@ -262,7 +262,8 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
     def save(self, path: str | Path) -> None:
         """Write the classifier as readable JSON: prompts, words, weights, and which model it needs.
 
-        The texts that prompts show as demonstrations are in it too; without demonstrations it holds no texts.
+        The texts that prompts show as demonstrations are in it too, and the words and short runs of characters of all
+        texts if "auto" reads them; otherwise it holds no texts.
         """
         check_is_fitted(self)
         SavedClassifier.of(

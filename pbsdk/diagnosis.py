@@ -16,7 +16,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from pbsdk.errors import InputError
-from pbsdk.formatting import number, one_line, percent
+from pbsdk.formatting import aligned, html_table, number, one_line, percent
 from pbsdk.learning.calibration import Confidences, Threshold
 from pbsdk.learning.heads import Fitted
 from pbsdk.learning.study import CurvePoint, Study
@@ -60,20 +60,11 @@ class Findings:
         return len(self.rows)
 
     def __str__(self) -> str:
-        lines = [self.header, *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = (
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        )
-        return "\n".join([self.title, *table, *self._more(), self.said])
+        return "\n".join([self.title, aligned([self.header, *self._cells()]), *self._more(), self.said])
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(line(cells, "td") for cells in self._cells())
         below = html.escape(" ".join([*self._more(), self.said]))
-        return f"<table><caption>{html.escape(self.title)}</caption><thead>{line(self.header, 'th')}</thead><tbody>{body}</tbody></table><p>{below}</p>"
+        return f"{html_table(self.header, self._cells(), self.title)}<p>{below}</p>"
 
     def _cells(self) -> list[tuple[str, ...]]:
         return [tuple(map(_cell, row)) for row in self.rows[:SHOWN]]

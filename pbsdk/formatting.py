@@ -8,11 +8,26 @@ A cell knows the text that people read, and the path and value of the same numbe
 
 from __future__ import annotations
 
+import html
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-__all__ = ["Cell", "Table", "duration", "limit", "milliseconds", "moment", "number", "one_line", "percent", "rate"]
+__all__ = [
+    "Cell",
+    "Table",
+    "aligned",
+    "duration",
+    "html_table",
+    "limit",
+    "milliseconds",
+    "moment",
+    "number",
+    "one_line",
+    "percent",
+    "rate",
+]
 
 
 @dataclass(frozen=True)
@@ -35,6 +50,34 @@ class Table:
     def texts(self) -> list[list[str]]:
         """Return header and rows as plain strings."""
         return [self.header, *([cell.text for cell in row] for row in self.rows)]
+
+
+def aligned(lines: Sequence[Sequence[str]]) -> str:
+    """Write lines of cells in columns.
+
+    >>> print(aligned([("word", "weight"), ("late", "1.5")]))
+    word  weight
+    late  1.5
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
+    )
+
+
+def html_table(header: Sequence[str], lines: Iterable[Sequence[str]], caption: str = "") -> str:
+    """Write a table for a notebook; cells are escaped.
+
+    >>> html_table(["a"], [["<b>"]])
+    '<table><thead><tr><th>a</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+
+    def row(cells: Sequence[str], tag: str) -> str:
+        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+
+    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    body = "".join(row(cells, "td") for cells in lines)
+    return f"<table>{title}<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
 
 
 def number(value: float | None) -> str:

@@ -33,6 +33,7 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import InputError
+from pbsdk.formatting import aligned, html_table
 from pbsdk.queries.examples import read_examples
 from pbsdk.queries.markers import refuse_markers
 from pbsdk.queries.pools import fit_templates
@@ -135,19 +136,12 @@ class ParityReport:
         }
 
     def __str__(self) -> str:
-        lines = [_HEAD, *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-        return "\n".join([f"{self.models[0]} and {self.models[1]}", "", *table, "", self._summary(), self.conclusion])
+        table = aligned([_HEAD, *self._cells()])
+        return "\n".join([f"{self.models[0]} and {self.models[1]}", "", table, "", self._summary(), self.conclusion])
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(line(cells, "td") for cells in self._cells())
         title = escape(f"{self.models[0]} and {self.models[1]}: {self.conclusion}")
-        table = f"<table><thead>{line(_HEAD, 'th')}</thead><tbody>{body}</tbody></table>"
-        return f"<div><p><b>{title}</b></p>{table}<p>{escape(self._summary())}</p></div>"
+        return f"<div><p><b>{title}</b></p>{html_table(_HEAD, self._cells())}<p>{escape(self._summary())}</p></div>"
 
     def _summary(self) -> str:
         return (

@@ -83,6 +83,10 @@ TextColumn = Annotated[
     str | None,
     typer.Option(help="The column of texts; found automatically if it has a usual name.", show_default=False),
 ]
+LabelColumn = Annotated[
+    str | None,
+    typer.Option(help="The column of labels; found automatically if it has a usual name.", show_default=False),
+]
 PairColumn = Annotated[str | None, typer.Option(help="The column of second texts, for pairs.", show_default=False)]
 Split = Annotated[
     str | None, typer.Option(help="Which part of a Hugging Face data set, such as train.", show_default=False)

@@ -18,6 +18,7 @@ from pbsdk.cli._common import (
     Delimiter,
     Demonstrations,
     Encoding,
+    LabelColumn,
     Markers,
     Options,
     PairColumn,
@@ -51,10 +52,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     *,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
-    label_column: Annotated[
-        str | None,
-        typer.Option(help="The column of labels; found automatically if it has a usual name.", show_default=False),
-    ] = None,
+    label_column: LabelColumn = None,
     validation: Annotated[
         str | None, typer.Option(help="Labelled texts that choose the number of rounds.", show_default=False)
     ] = None,

@@ -12,6 +12,7 @@ from pbsdk.cli._common import (
     Backend,
     Budget,
     Demonstrations,
+    LabelColumn,
     Options,
     PairColumn,
     Prompts,
@@ -50,7 +51,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     price_per_1k_tokens: Annotated[float, typer.Option(help="What 1,000 tokens cost.")] = 0.0,
     like: Annotated[Path | None, typer.Option(help="A run folder to take the rate from.", show_default=False)] = None,
     text_column: TextColumn = None,
-    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    label_column: LabelColumn = None,
     pair_column: PairColumn = None,
     as_json: AsJson = False,
 ) -> None:

@@ -16,6 +16,7 @@ from pbsdk.cli._common import (
     Budget,
     Delimiter,
     Encoding,
+    LabelColumn,
     Markers,
     Options,
     PairColumn,
@@ -163,7 +164,7 @@ def generate(  # noqa: PLR0913 - a command's options are its parameters
     *,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
-    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    label_column: LabelColumn = None,
     label_words: Annotated[
         str | None,
         typer.Option(
@@ -256,7 +257,7 @@ def refine(  # noqa: PLR0913 - a command's options are its parameters
     validation: Annotated[str, typer.Option(help="Labelled texts to score the prompts on.", show_default=False)],
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
-    label_column: Annotated[str | None, typer.Option(help="The column of labels.", show_default=False)] = None,
+    label_column: LabelColumn = None,
     split: Split = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from pbsdk.formatting import aligned, html_table
 
 __all__ = ["Explanation", "LearnerRow"]
 
@@ -58,19 +59,12 @@ class Explanation:
         }
 
     def __str__(self) -> str:
-        table = "\n".join(
-            "  ".join(cell.ljust(width) for cell, width in zip(line, self._widths(), strict=True)).rstrip()
-            for line in (self._header(), *self._cells())
-        )
+        table = aligned([self._header(), *self._cells()])
         return f"{table}\n\n{self.note}" if self.note else table
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(line(cells, "td") for cells in self._cells())
         note = f"<pre>{html.escape(self.note)}</pre>" if self.note else ""
-        return f"<table><thead>{line(self._header(), 'th')}</thead><tbody>{body}</tbody></table>{note}"
+        return html_table(self._header(), self._cells()) + note
 
     def _header(self) -> tuple[str, ...]:
         return ("#", "weight", "prompt", *map(str, self.classes))
@@ -81,6 +75,3 @@ class Explanation:
             (str(at), f"{row.weight:.3f}", row.prompt.replace("\n", "\\n"), *map(repr, row.words))
             for at, row in enumerate(self.rows, 1)
         ]
-
-    def _widths(self) -> list[int]:
-        return [max(map(len, column)) for column in zip(self._header(), *self._cells(), strict=True)]

@@ -1,8 +1,8 @@
 """The model file: a trained classifier as readable JSON.
 
 It holds the prompts as they were typed, what the head learned with the words beside the tokens, how it was trained and
-which model answers; no credentials, and no texts but those that prompts show as demonstrations. Version 1 knew the paper's
-head alone, version 2 no demonstrations; both are still read.
+which model answers; no credentials, and no texts but those that prompts show as demonstrations, and the words and short runs
+of characters that the head `auto` may read. Version 1 knew the paper's head alone, version 2 no demonstrations; both are still read.
 """
 
 from __future__ import annotations

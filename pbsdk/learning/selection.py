@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Sequence
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict
 
-from pbsdk.formatting import percent
+from pbsdk.formatting import aligned, html_table, percent
 
 __all__ = ["Selection", "Tried"]
 
@@ -66,21 +65,10 @@ class Selection(BaseModel):
         return {**self.model_dump(mode="json"), "reason": self.reason}
 
     def __str__(self) -> str:
-        lines = [HEADER, *self._cells()]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        table = (
-            "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-        )
-        return "\n".join([*table, self.reason])
+        return f"{aligned([HEADER, *self._cells()])}\n{self.reason}"
 
     def _repr_html_(self) -> str:
-        def line(cells: Sequence[str], tag: str) -> str:
-            return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
-
-        body = "".join(line(cells, "td") for cells in self._cells())
-        return (
-            f"<table><thead>{line(HEADER, 'th')}</thead><tbody>{body}</tbody></table><p>{html.escape(self.reason)}</p>"
-        )
+        return f"{html_table(HEADER, self._cells())}<p>{html.escape(self.reason)}</p>"
 
     def _cells(self) -> list[tuple[str, ...]]:
         ranked = sorted(self.tried, key=lambda one: (-one.weight, one.loss))

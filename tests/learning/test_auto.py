@@ -1,10 +1,9 @@
 """The head `auto`: it chooses by cross-validation, averages what it can't tell apart, and says so."""
 
-import json
-
 import numpy as np
 import pytest
 from helpers.answers import texts
+from helpers.models import save_changed
 
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.data.tickets import load_tickets
@@ -75,9 +74,7 @@ def test_a_saved_one_predicts_and_abstains_the_same(fitted, tmp_path):
     assert loaded.selection_ == fitted.selection_
     assert (loaded.predict_proba(TEST.texts) == fitted.predict_proba(TEST.texts)).all()
     assert loaded.threshold(precision=0.8) == fitted.threshold(precision=0.8)
-    content = json.loads(file.read_text())
-    content["learned"]["learned"]["texts"]["weights"].pop()
-    file.write_text(json.dumps(content))
+    save_changed(fitted, file, lambda learned: learned["learned"]["texts"]["weights"].pop())
     with pytest.raises(ModelFileError, match="weights for each n-gram"):
         PromptBoostingClassifier.load(file, FakeBackend())
 

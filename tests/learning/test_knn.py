@@ -1,10 +1,9 @@
 """The head `knn`: the nearest examples vote, are saved and explained."""
 
-import json
-
 import numpy as np
 import pytest
 from helpers.answers import texts
+from helpers.models import save_changed
 
 from pbsdk.backend import MaskDistribution, Vocabulary
 from pbsdk.classifier import PromptBoostingClassifier
@@ -191,9 +190,6 @@ def test_a_number_of_neighbours_that_cannot_be_is_refused(neighbours):
 )
 def test_a_file_that_was_changed_is_refused(tmp_path, change, message):
     path = tmp_path / "model.json"
-    fitted().save(path)
-    data = json.loads(path.read_text())
-    change(data["learned"])
-    path.write_text(json.dumps(data))
+    save_changed(fitted(), path, change)
     with pytest.raises(ModelFileError, match=message):
         PromptBoostingClassifier.load(path, FakeBackend())

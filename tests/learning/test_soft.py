@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from helpers.answers import texts
+from helpers.models import save_changed
 
 from pbsdk.backend import MaskDistribution, Vocabulary
 from pbsdk.classifier import PromptBoostingClassifier
@@ -121,10 +122,7 @@ def test_a_strength_that_cannot_be_is_refused(strength):
 )
 def test_a_file_that_was_changed_is_refused(tmp_path, change, message):
     path = tmp_path / "model.json"
-    fitted().save(path)
-    data = json.loads(path.read_text())
-    change(data["learned"])
-    path.write_text(json.dumps(data))
+    save_changed(fitted(), path, change)
     with pytest.raises(ModelFileError, match=message):
         PromptBoostingClassifier.load(path, FakeBackend())
 
