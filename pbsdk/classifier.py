@@ -55,9 +55,9 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
     Args:
         backend: the language model, from `pbsdk.connect(...)`; copies of the estimator share it.
         prompts: a list of prompts, the name of a pool, or a pool's JSON file.
-        head: what learns from the answers: "boosting" (the paper's method), "voting" (one learner per
-            prompt, majority), "best" (the one of them that validates best), "soft" (a regression on
-            hundreds of tokens of every prompt), "auto" (whatever does best in cross-validation), "knn" (the nearest
+        head: what learns from the answers: "auto" (whatever does best in cross-validation), "boosting" (the paper's
+            method to the letter), "voting" (one learner per prompt, majority), "best" (the one of them that
+            validates best), "soft" (a regression on hundreds of tokens of every prompt), "knn" (the nearest
             examples vote), the name of a head that another package registers, or a `pbsdk.learning.heads.Head`.
         text_features: whether "auto" may read the texts' own words beside the answers.
         early_exit: let "soft" and "auto" learn, too, when a text needs no further prompt, for `predict(X, max_changed=...)`.
@@ -99,7 +99,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         backend: MaskedLMBackend,
         prompts: Any = "topic",
         *,
-        head: Any = "boosting",
+        head: Any = "auto",
         text_features: bool = True,
         early_exit: bool = False,
         rounds: int = 200,
@@ -303,7 +303,9 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
     ) -> tuple[Head, Problem, list[Template]]:
         """Look at everything that can be wrong before anything is sent; the templates come filled."""
         self._check_parameters()
-        head = head_from(self.head, self.get_params(deep=False))
+        parameters = self.get_params(deep=False)
+        head_from("boosting", parameters)  # its parameters are refused if they can't work, whatever the head
+        head = head_from(self.head, parameters)
         problem = read_problem(X, y, validation, merge=self.merge_validation, read=self._readable)
         head.check(len(problem.classes))
         templates = self._templates(pairs=problem.pairs)

@@ -29,7 +29,9 @@ def small(split=TRAIN, count=24):
 
 
 def fitted(backend=None, prompts=PROMPTS, validation=(DEV.texts, DEV.labels), **parameters):
-    clf = PromptBoostingClassifier(backend or FakeBackend(), prompts, random_state=13, **parameters)
+    """Fit the paper's head, which is quick and easy to look into, or another."""
+    parameters = {"head": "boosting", "random_state": 13, **parameters}
+    clf = PromptBoostingClassifier(backend or FakeBackend(), prompts, **parameters)
     return clf.fit(TRAIN.texts, TRAIN.labels, validation=validation)
 
 
@@ -105,10 +107,22 @@ def test_a_backend_that_shows_nothing_but_the_interface_trains():
     closed = fitted(BlackBox(), rounds=8)
     assert same_ensemble(closed, fitted(rounds=8))
     closed.predict(TEST.texts[:2])
+    chosen = fitted(BlackBox(), head="auto")
+    assert (chosen.predict(TEST.texts) == fitted(head="auto").predict(TEST.texts)).all()
+
+
+def test_the_head_chooses_for_itself_unless_it_is_named(tmp_path):
+    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, random_state=13).fit(*small())
+    assert clf.head_name_ == "auto"
+    assert clf.selection_.n_examples == 24
+    clf.save(tmp_path / "model.json")
+    assert PromptBoostingClassifier.load(tmp_path / "model.json", FakeBackend()).head == "auto"
 
 
 def test_the_same_seed_gives_the_same_classifier_and_another_seed_another():
-    first, second = (PromptBoostingClassifier(FakeBackend(), PROMPTS, rounds=9, random_state=s) for s in (1, 2))
+    first, second = (
+        PromptBoostingClassifier(FakeBackend(), PROMPTS, head="boosting", rounds=9, random_state=s) for s in (1, 2)
+    )
     again = clone(first)
     for clf in (first, second, again):
         clf.fit(*small())
@@ -127,21 +141,27 @@ def test_a_replay_is_bit_identical_and_asks_nothing(tmp_path):
 def test_labels_keep_their_type():
     texts, labels = small()
     numbers = [sorted(set(labels)).index(label) * 10 for label in labels]
-    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, rounds=5, random_state=0).fit(texts, numbers)
+    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="boosting", rounds=5, random_state=0).fit(
+        texts, numbers
+    )
     assert clf.predict(texts).dtype.kind == "i"
     assert set(clf.predict(texts)) <= {0, 10, 20, 30}
-    words = PromptBoostingClassifier(FakeBackend(), PROMPTS, rounds=5, random_state=0).fit(texts, labels)
+    words = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="boosting", rounds=5, random_state=0).fit(
+        texts, labels
+    )
     assert [sorted(set(labels))[n // 10] for n in clf.predict(texts)] == words.predict(texts).tolist()
 
 
 def test_columns_arrays_and_pairs_are_taken():
     frame = pd.DataFrame({"text": TRAIN.texts, "label": TRAIN.labels}, index=range(100, 164))
-    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, rounds=5, random_state=0)
+    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="boosting", rounds=5, random_state=0)
     from_frame = clone(clf).fit(frame["text"], frame["label"])
     from_array = clone(clf).fit(np.array(TRAIN.texts), np.array(TRAIN.labels))
     assert same_ensemble(from_frame, from_array)
     pairs = list(zip(TRAIN.texts, reversed(TRAIN.texts), strict=True))
-    paired = PromptBoostingClassifier(FakeBackend(), ["<input>? <mask>, <input2>"], rounds=5, random_state=0)
+    paired = PromptBoostingClassifier(
+        FakeBackend(), ["<input>? <mask>, <input2>"], head="boosting", rounds=5, random_state=0
+    )
     assert len(paired.fit(pairs, TRAIN.labels).predict(pairs[:3])) == 3
 
 
@@ -217,7 +237,7 @@ def test_every_documented_attribute_exists_after_fit_and_after_load(tmp_path):
 def test_without_validation_all_rounds_are_kept_and_merging_trains_on_both():
     assert len(fitted(rounds=7, validation=None).ensemble_.learners) == 7
     merged = fitted(rounds=7, merge_validation=True)
-    both = PromptBoostingClassifier(FakeBackend(), PROMPTS, rounds=7, random_state=13)
+    both = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="boosting", rounds=7, random_state=13)
     both.fit(TRAIN.texts + DEV.texts, TRAIN.labels + DEV.labels)
     assert same_ensemble(merged, both)
     assert merged.n_train_ == 128
@@ -242,9 +262,11 @@ def test_top_k_and_causal_models_train_too():
 def test_a_perfect_learner_gives_the_vote_or_the_best():
     texts, labels = ["sun sun sun", "rain rain"] * 3, ["a", "b"] * 3
     texts = [f"{text} {at}" for at, text in enumerate(texts)]
-    vote = PromptBoostingClassifier(FakeBackend(signal=9), PROMPTS[:3], random_state=0).fit(texts, labels)
+    vote = PromptBoostingClassifier(FakeBackend(signal=9), PROMPTS[:3], head="boosting", random_state=0).fit(
+        texts, labels
+    )
     assert [learner.alpha for learner in vote.ensemble_.learners] == [1.0] * 3
-    best = PromptBoostingClassifier(FakeBackend(signal=9), PROMPTS[:3], on_perfect="best", random_state=0)
+    best = clone(vote).set_params(on_perfect="best")
     assert len(best.fit(texts, labels).ensemble_.learners) == 1
 
 
@@ -344,7 +366,9 @@ def test_no_backend_is_refused():
 def test_masks_in_texts_can_be_escaped():
     fake = FakeBackend()
     texts, labels = small()
-    PromptBoostingClassifier(fake, PROMPTS[:1], rounds=2, markers="escape").fit([*texts[:-1], "a <mask> b"], labels)
+    PromptBoostingClassifier(fake, PROMPTS[:1], head="boosting", rounds=2, markers="escape").fit(
+        [*texts[:-1], "a <mask> b"], labels
+    )
     assert fake.asked[-1].text() == "a < mask> b It was <mask>."
 
 
@@ -368,7 +392,7 @@ def test_a_pipeline_takes_it():
     pipeline = Pipeline(
         [
             ("shorten", FunctionTransformer(lambda texts: [text[:60] for text in texts])),
-            ("boost", PromptBoostingClassifier(FakeBackend(), PROMPTS[:3], rounds=4, random_state=0)),
+            ("boost", PromptBoostingClassifier(FakeBackend(), PROMPTS[:3], head="boosting", rounds=4, random_state=0)),
         ]
     )
     pipeline.fit(TRAIN.texts, TRAIN.labels)
@@ -379,7 +403,9 @@ def test_a_pipeline_takes_it():
 def test_a_grid_search_costs_the_union_of_its_prompts_and_no_more(tmp_path, scoring):
     fake = FakeBackend(chosen=True)
     lm = MeteredBackend(fake, tmp_path / "run", 10)
-    clf = PromptBoostingClassifier(lm, PROMPTS[:3], random_state=0, keep="auto" if scoring is None else "whole")
+    clf = PromptBoostingClassifier(
+        lm, PROMPTS[:3], head="boosting", random_state=0, keep="auto" if scoring is None else "whole"
+    )
     search = GridSearchCV(clf, {"rounds": [2, 5], "m": [2, 5], "n_prompts": [2, 3]}, cv=3, scoring=scoring)
     search.fit(TRAIN.texts, TRAIN.labels)
     assert search.best_estimator_.backend is lm
@@ -404,5 +430,5 @@ def _new_example():
 
 
 def test_cross_validation_works():
-    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, rounds=10, random_state=0)
+    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="boosting", rounds=10, random_state=0)
     assert cross_val_score(clf, TRAIN.texts, TRAIN.labels, cv=2).mean() > 0.3

@@ -36,7 +36,7 @@ def words(ax):
 
 @pytest.fixture(scope="module")
 def clf():
-    made = PromptBoostingClassifier(FakeBackend(), "intent", n_prompts=4, rounds=40, random_state=3)
+    made = PromptBoostingClassifier(FakeBackend(), "intent", n_prompts=4, head="boosting", rounds=40, random_state=3)
     return made.fit(*TRAIN, validation=VALIDATION)
 
 
@@ -78,7 +78,7 @@ def test_a_loaded_classifier_draws_the_texts_given_and_says_that_training_is_gon
 
 def test_learners_that_took_the_place_of_perfect_ones_are_not_drawn_with_the_rounds_before():
     texts, labels = ["paid the bill", "a refund", "our team won", "the match"], ["money", "money", "sport", "sport"]
-    perfect = PromptBoostingClassifier(FakeBackend(), "intent", n_prompts=3, random_state=0)
+    perfect = PromptBoostingClassifier(FakeBackend(), "intent", head="boosting", n_prompts=3, random_state=0)
     perfect.fit(texts, labels, validation=(texts, labels))
     assert perfect.history_[-1].outcome is Outcome.PERFECT
     with pytest.raises(InputError, match="perfect"):
@@ -129,7 +129,7 @@ def test_many_classes_and_odd_words_fit_the_picture(count):
 def test_a_report_draws_its_limits_phases_and_passes(tmp_path):
     budget = QueryBudget(passes=10, total=4000)
     with connect("fake", run=tmp_path, budget=budget) as lm:
-        clf = PromptBoostingClassifier(lm, "intent", n_prompts=4, rounds=5, random_state=3).fit(*TRAIN)
+        clf = PromptBoostingClassifier(lm, "intent", n_prompts=4, head="boosting", rounds=5, random_state=3).fit(*TRAIN)
         clf.fit(*TRAIN)
         clf.predict(TEST[0])
         report = lm.audit()
@@ -154,7 +154,7 @@ def test_a_report_of_nothing_and_one_over_its_limit_are_drawn(tmp_path):
         limits, phases = lm.audit().plot().axes
         assert [ax.texts[0].get_text() for ax in (limits, phases)] == ["no limit is set", "nothing was asked"]
     with connect("fake", run=tmp_path / "over", budget=None) as lm:
-        PromptBoostingClassifier(lm, "intent", n_prompts=4, rounds=2).fit(*TRAIN)
+        PromptBoostingClassifier(lm, "intent", n_prompts=4, head="boosting", rounds=2).fit(*TRAIN)
     with connect("fake", run=tmp_path / "over", budget=QueryBudget(passes=2, total=0)) as lm:
         limits = lm.audit().plot().axes[0]
     over = [bar.get_facecolor() for bar in limits.patches[3:]]
@@ -221,7 +221,7 @@ sys.modules["matplotlib"] = None
 from pbsdk import PromptBoostingClassifier, connect
 from pbsdk.errors import MissingExtra
 lm = connect("fake", run={str(tmp_path)!r})
-clf = PromptBoostingClassifier(lm, ["<input> The <mask>"], rounds=2).fit(["paid", "bill", "goal", "match"], [0, 0, 1, 1])
+clf = PromptBoostingClassifier(lm, ["<input> The <mask>"], head="boosting", rounds=2).fit(["paid", "bill", "goal", "match"], [0, 0, 1, 1])
 for plot in (clf.plot_staged, clf.plot_words, lm.audit().plot):
     try:
         plot()

@@ -16,7 +16,9 @@ SHOWN = [*PLAIN[:2], *("<examples>" + prompt for prompt in PLAIN[2:])]
 
 
 def classifier(backend, prompts=PLAIN, **parameters):
-    return PromptBoostingClassifier(backend, prompts, **{"rounds": 30, "random_state": 13, **parameters})
+    return PromptBoostingClassifier(
+        backend, prompts, **{"head": "boosting", "rounds": 30, "random_state": 13, **parameters}
+    )
 
 
 @pytest.mark.parametrize("head", ["boosting", "voting", "best"])

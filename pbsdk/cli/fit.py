@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["fit"]
 
 SHARE = 0.2
-"""The share of the data held out for validation by default."""
+"""The share of the data held out by default, for heads that a validation set tells something."""
 
 
 def fit(  # noqa: PLR0913 - a command's options are its parameters
@@ -54,11 +54,18 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
     validation: Annotated[
-        str | None, typer.Option(help="Labelled texts that choose the number of rounds.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Further labelled texts: auto learns from them too, boosting chooses its rounds by them.",
+            show_default=False,
+        ),
     ] = None,
     validation_share: Annotated[
         float | None,
-        typer.Option(help=f"Hold out this share of DATA instead; 0 for none. {SHARE} by default.", show_default=False),
+        typer.Option(
+            help=f"Hold out this share of DATA instead; 0 for none. {SHARE} by default for heads that choose by it, 0 for auto, soft and knn.",
+            show_default=False,
+        ),
     ] = None,
     missing: Annotated[
         Literal["refuse", "drop"], typer.Option(help="What to do with rows that lack a text or a label.")
@@ -75,7 +82,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             help="What learns from the answers: auto, boosting, voting, best, soft, knn, or another registered head.",
             autocompletion=_completion.heads,
         ),
-    ] = "boosting",
+    ] = "auto",
     early_exit: Annotated[
         bool, typer.Option("--early-exit", help="Let soft and auto learn when to stop, for `predict --max-changed`.")
     ] = False,
@@ -95,7 +102,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     After Ctrl-C the same command continues where it stopped.
 
     Examples:
-        pbsdk fit tickets.csv                               # columns found by name; a fifth held out
+        pbsdk fit tickets.csv                               # columns found by name
         pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
         pbsdk fit tickets.csv --text-column text --label-column label --json
         pbsdk fit tickets.csv --prompts topic-shown --run runs/shown --output shown.json   # prompts show labelled texts
@@ -103,6 +110,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
+    from pbsdk.learning.heads import head_named
     from pbsdk.queries.examples import read_examples
     from pbsdk.queries.pools import choosers
     from pbsdk.queries.reuse import warn_of_reuse
@@ -115,7 +123,8 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         if validation is not None and validation_share is not None:
             raise InputError("--validation and --validation-share exclude each other; give only one of them")
         given = None if validation is None else load_table(validation, **loading, labels=whole.classes)
-        train, dev = _divided(whole, given, validation_share, seed)
+        share = SHARE if validation_share is None and head_named(head).validates else validation_share or 0.0
+        train, dev = _divided(whole, given, share, seed)
         room_for(output)
         with connect(backend, run=run, budget=budget, **options) as lm:
             before = sends(lm.audit())
@@ -142,6 +151,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 "run": str(lm.ledger.folder),
                 "train": len(train),
                 "validation": 0 if dev is None else len(dev),
+                "head": clf.head_name_,
                 "learners": clf.fitted_.size,
                 "validation_accuracy": clf.facts_.validation_accuracy,
                 **_cross_validated(clf, train, dev, seed),
@@ -153,18 +163,17 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _divided(
-    whole: LabelledTexts, given: LabelledTexts | None, share: float | None, seed: int
+    whole: LabelledTexts, given: LabelledTexts | None, share: float, seed: int
 ) -> tuple[LabelledTexts, LabelledTexts | None]:
     """Return what to train on and what to validate on."""
     from pbsdk.data.sampling import held_out
 
     if given is not None or share == 0:
         return whole, given
-    part = SHARE if share is None else share
-    if not 0 < part < 1:
-        raise InputError(f"--validation-share is {part:g}; it must be at least 0 and below 1, such as {SHARE}")
+    if not 0 < share < 1:
+        raise InputError(f"--validation-share is {share:g}; it must be at least 0 and below 1, such as {SHARE}")
     try:
-        parts = held_out(whole, seed=seed, part=part)
+        parts = held_out(whole, seed=seed, part=share)
     except InputError as error:
         raise InputError(f"{error}; add rows, or train on all of them with --validation-share 0") from error
     return parts.train, parts.validation
@@ -208,7 +217,7 @@ def _accuracy_text(result: dict[str, Any]) -> str:
 def _fit_text(result: dict[str, Any]) -> str:
     words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
-{result["learners"]} weak learners from {result["train"]} texts, {result["validation"]} for validation, on {result["model"]}
+{result["head"]}: learned from {result["train"]} texts, {result["validation"]} for validation, on {result["model"]}
 {_accuracy_text(result)}
 
 Words by which a class is recognised

@@ -154,6 +154,7 @@ class Auto(Head):
     """
 
     name: ClassVar[str] = "auto"
+    validates: ClassVar[bool] = False
 
     text_features: bool = True
     early_exit: bool = False

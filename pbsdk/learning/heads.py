@@ -149,6 +149,9 @@ class Head(ABC):
     name: ClassVar[str]
     """What the model file and `head=` call it: its entry point's name."""
 
+    validates: ClassVar[bool] = True
+    """Whether a validation set chooses among models; otherwise its texts are learned from like the others."""
+
     @property
     def steps(self) -> int:
         """How often `fit` reports at most; 0: it is done in a blink."""

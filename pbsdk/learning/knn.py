@@ -184,6 +184,7 @@ class Nearest(Head):
     """
 
     name: ClassVar[str] = "knn"
+    validates: ClassVar[bool] = False
 
     neighbours: int | None = None
 

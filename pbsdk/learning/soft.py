@@ -34,6 +34,7 @@ class Soft(Head):
     """
 
     name: ClassVar[str] = "soft"
+    validates: ClassVar[bool] = False
 
     strength: float = 10.0
     early_exit: bool = False

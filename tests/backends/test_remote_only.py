@@ -35,7 +35,7 @@ else:
     raise AssertionError("local needs torch")
 tickets = load_tickets()
 with connect("http", url=sys.argv[1], run=sys.argv[2] + "/run") as lm:
-    clf = PromptBoostingClassifier(lm, ["<input> It was <mask>", "<input> So <mask>"], rounds=20, random_state=13)
+    clf = PromptBoostingClassifier(lm, ["<input> It was <mask>", "<input> So <mask>"], head="boosting", rounds=20, random_state=13)
     clf.fit(tickets.train.texts[:16], tickets.train.labels[:16])
     clf.predict(tickets.test.texts[:4])
     assert lm.audit().within_budget

@@ -44,7 +44,7 @@ def no_wait(_: float) -> None:
 
 def trained(backend, folder: Path, **options) -> tuple[PromptBoostingClassifier, MeteredBackend, bytes]:
     meter = MeteredBackend(backend, folder / "run", **{"sleep": no_wait, "deadline": 1e9, **options})
-    clf = PromptBoostingClassifier(meter, PROMPTS, rounds=40, random_state=13, progress=False)
+    clf = PromptBoostingClassifier(meter, PROMPTS, head="boosting", rounds=40, random_state=13, progress=False)
     clf.fit(*TRAIN, validation=DEV)
     clf.save(folder / "model.json")
     return clf, meter, (folder / "model.json").read_bytes()
@@ -83,7 +83,7 @@ def test_swapping_is_one_line(tmp_path):
     with serving(FakeBackend(batch_size=4)) as url:
         for name, options in (("fake", {}), ("http", {"url": url})):
             with connect(name, run=tmp_path / name, **options) as lm:
-                clf = PromptBoostingClassifier(lm, PROMPTS, rounds=40, random_state=13, progress=False)
+                clf = PromptBoostingClassifier(lm, PROMPTS, head="boosting", rounds=40, random_state=13, progress=False)
                 clf.fit(*TRAIN, validation=DEV)
                 clf.save(tmp_path / f"{name}.json")
                 assert "within budget" in str(lm.audit())
@@ -337,7 +337,7 @@ url, run = sys.argv[1:]
 tickets = load_tickets()
 backend = OpenAIBackend("tiny", url=url, api="completions", top=20, workers=4)
 meter = MeteredBackend(backend, run)
-clf = PromptBoostingClassifier(meter, ["<input> It was <mask>", "<input> So <mask>"], rounds=20, random_state=13, progress=False)
+clf = PromptBoostingClassifier(meter, ["<input> It was <mask>", "<input> So <mask>"], head="boosting", rounds=20, random_state=13, progress=False)
 try:
     clf.fit(tickets.train.texts, tickets.train.labels, validation=(tickets.validation.texts, tickets.validation.labels))
     print("done", flush=True)

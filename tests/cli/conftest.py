@@ -14,7 +14,9 @@ def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("cli")
     tickets = load_tickets()
     with connect("fake", run=folder / "run", budget=10) as lm:
-        clf = PromptBoostingClassifier(lm, ["<input> So <mask>.", "<input> The <mask>"], rounds=5, random_state=0)
+        clf = PromptBoostingClassifier(
+            lm, ["<input> So <mask>.", "<input> The <mask>"], head="boosting", rounds=5, random_state=0
+        )
         clf.fit(tickets.train.texts, tickets.train.labels).save(folder / "model.json")
     return folder
 

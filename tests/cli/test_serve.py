@@ -39,7 +39,9 @@ def test_a_served_model_trains_the_same_classifier(tmp_path):
     ):
         prompts = ["<input> So <mask>.", "<input> The <mask>"]
         far, near = (
-            PromptBoostingClassifier(lm, prompts, rounds=10, random_state=0).fit(train.texts, train.labels)
+            PromptBoostingClassifier(lm, prompts, head="boosting", rounds=10, random_state=0).fit(
+                train.texts, train.labels
+            )
             for lm in (there, here)
         )
         assert far.ensemble_ == near.ensemble_

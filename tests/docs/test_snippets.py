@@ -102,7 +102,7 @@ def two_runs():
     write_table("new.csv", tickets.test)
     for run in ("local", "remote", "trec"):
         lm = connect("fake", run=f"runs/{run}")
-        names["clf"] = PromptBoostingClassifier(lm, "topic", rounds=10, random_state=1)
+        names["clf"] = PromptBoostingClassifier(lm, "topic", head="boosting", rounds=10, random_state=1)
         names["clf"].fit(names["texts"][:8], names["labels"][:8])
     yield {}, names
 

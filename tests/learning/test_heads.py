@@ -155,7 +155,7 @@ def test_what_is_no_head_is_refused_before_anything_is_sent(head, message):
 def test_words_that_cannot_be_searched_are_refused_before_anything_is_sent():
     fake = FakeBackend()
     with pytest.raises(InputError, match="too many to search exactly"):
-        PromptBoostingClassifier(fake, PROMPTS, m=500).fit(TICKETS.train.texts, TICKETS.train.labels)
+        PromptBoostingClassifier(fake, PROMPTS, head="boosting", m=500).fit(TICKETS.train.texts, TICKETS.train.labels)
     assert not fake.asked
 
 

@@ -29,7 +29,11 @@ class Counting(FakeBackend):
 def classifier(run, budget=None, prompts=PROMPTS, **fake):
     limits = budget or QueryBudget(price_per_pass=0.5, price_per_1k_tokens=0.02)
     return PromptBoostingClassifier(
-        MeteredBackend(Counting(vocabulary_size=200, **fake), run, limits), prompts, rounds=30, random_state=0
+        MeteredBackend(Counting(vocabulary_size=200, **fake), run, limits),
+        prompts,
+        head="boosting",
+        rounds=30,
+        random_state=0,
     )
 
 

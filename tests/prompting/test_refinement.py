@@ -89,7 +89,9 @@ def test_the_passes_are_those_said_before_and_training_needs_no_more(sets, tmp_p
         most = max(sum(query.example == example for query in lm.backend.asked) for example in per_example)
         assert most == needed.most == 24
         assert refine(lm, PROMPTS, train, validation, keep=5, method=method) == refined
-        PromptBoostingClassifier(lm, refined.pool, rounds=5, random_state=0).fit(*train, validation=validation)
+        PromptBoostingClassifier(lm, refined.pool, head="boosting", rounds=5, random_state=0).fit(
+            *train, validation=validation
+        )
         assert len(lm.backend.asked) == needed.total
 
 
@@ -166,7 +168,9 @@ def test_scoring_on_what_chose_prompts_and_rounds_warns_and_nothing_less_does(se
     others = small(tickets[0], 16)[0][-3:], small(tickets[0], 16)[1][-3:]
 
     def fitted(prompts, **chosen):
-        return PromptBoostingClassifier(backend, prompts, rounds=3, random_state=0).fit(*train, **chosen)
+        return PromptBoostingClassifier(backend, prompts, head="boosting", rounds=3, random_state=0).fit(
+            *train, **chosen
+        )
 
     clf = fitted(file, validation=validation)
     for scored in (lambda: clf.score(*validation), lambda: list(clf.staged_score(*validation))):

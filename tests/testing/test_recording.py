@@ -24,7 +24,7 @@ NEW = TICKETS.test.texts[:12]
 
 
 def trained(lm, path):
-    clf = PromptBoostingClassifier(lm, PROMPTS, rounds=10, random_state=1).fit(TEXTS, LABELS)
+    clf = PromptBoostingClassifier(lm, PROMPTS, head="boosting", rounds=10, random_state=1).fit(TEXTS, LABELS)
     clf.save(path)
     return clf
 
