@@ -214,10 +214,18 @@ def _accuracy_text(result: dict[str, Any]) -> str:
     return said
 
 
+def _origin(result: dict[str, Any]) -> str:
+    from pbsdk.learning.heads import head_named
+
+    if not head_named(result["head"]).validates:
+        return f"learned from {result['train'] + result['validation']} texts"
+    return f"{result['learners']} learners from {result['train']} texts, {result['validation']} for validation"
+
+
 def _fit_text(result: dict[str, Any]) -> str:
     words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
-{result["head"]}: learned from {result["train"]} texts, {result["validation"]} for validation, on {result["model"]}
+{result["head"]}: {_origin(result)}, on {result["model"]}
 {_accuracy_text(result)}
 
 Words by which a class is recognised

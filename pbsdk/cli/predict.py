@@ -88,11 +88,11 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     progress: Progress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the label of each text, with each class's share of the vote.
+    """Predict the label of each text, with the probability of each class.
 
     One line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command continues: it asks
     only for what is missing. A summary is printed with --output; without, it goes to standard error.
-    With --early-exit or --max-changed, lines come at the end, and shares are those when the label was settled.
+    With --early-exit or --max-changed, lines come at the end, and probabilities are those when the label was settled.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
@@ -170,9 +170,9 @@ def _rows(
     """Yield a row per text as its label and probabilities come; without a label where none is at least so probable."""
     classes = clf.classes_.tolist()
     for at, (said, probabilities) in enumerate(verdicts):
-        shares = probabilities.round(6).tolist()
+        rounded = probabilities.round(6).tolist()
         label = said if probabilities.max() >= least else None
-        row = {"row": at + 1, "label": label, "shares": dict(zip(map(str, classes), shares, strict=True))}
+        row = {"row": at + 1, "label": label, "probabilities": dict(zip(map(str, classes), rounded, strict=True))}
         if texts.labels:
             row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
         yield row
@@ -201,7 +201,7 @@ def _writer(output: Path | None, classes: list[Any]) -> Iterator[Any]:
                 yield lambda row: _write_json(file, row)
                 return
             table = csv.writer(file)
-            heads = ["row", "label", *(f"share of {label}" for label in classes)]
+            heads = ["row", "label", *(f"probability of {label}" for label in classes)]
             begun = False
 
             def write(row: dict[str, Any]) -> None:
@@ -210,7 +210,9 @@ def _writer(output: Path | None, classes: list[Any]) -> Iterator[Any]:
                 if not begun:
                     table.writerow([*heads, *extra])
                     begun = True
-                table.writerow([row["row"], row["label"], *row["shares"].values(), *(row[name] for name in extra)])
+                table.writerow(
+                    [row["row"], row["label"], *row["probabilities"].values(), *(row[name] for name in extra)]
+                )
                 file.flush()
 
             yield write

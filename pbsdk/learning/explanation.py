@@ -19,6 +19,8 @@ class LearnerRow:
     prompt: str
     words: tuple[str, ...]
     weight: float
+    answered: bool = True
+    """Whether the words are the model's; otherwise they are the text's own."""
 
 
 @dataclass(frozen=True)
@@ -31,16 +33,16 @@ class Explanation:
     """What the head has to say besides: how it was chosen, for example."""
 
     def weights(self, label: Any) -> dict[str, float]:
-        """Return the words by which a class is recognised, weightiest first, with their summed weights."""
+        """Return the words of the model by which a class is recognised, weightiest first, with their summed weights."""
         place = self.classes.index(label)
         weights: Counter[str] = Counter()
-        for row in self.rows:
+        for row in filter(lambda row: row.answered, self.rows):
             said = row.words[place]
             weights[said.strip() or repr(said)] += row.weight  # type: ignore[assignment] # Counters take floats too
         return dict(weights.most_common())
 
     def words(self, label: Any, count: int = 8) -> list[str]:
-        """Return the words by which a class is recognised, weightiest first."""
+        """Return the words of the model by which a class is recognised, weightiest first."""
         return list(self.weights(label))[:count]
 
     def to_dict(self) -> dict[str, Any]:

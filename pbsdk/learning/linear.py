@@ -7,7 +7,7 @@ constant; it can be read, saved, and asked for by tokens.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Self
@@ -151,6 +151,14 @@ class WeighedTexts:
         added: Floats = self.view.features(examples) @ self.weights
         return added
 
+    def explained(self) -> Iterator[LearnerRow]:
+        """Yield the single words that speak most for each class; pairs of words and n-grams of characters are left out."""
+        known = [(at, term) for at, term in enumerate(self.view.ngrams["words"]) if term.isalnum()]
+        weights = self.weights[[at for at, _ in known]]
+        for ranked in np.argsort(-weights, axis=0, kind="stable")[:WORDS_SHOWN]:
+            weight = float(weights[ranked, np.arange(weights.shape[1])].mean())
+            yield LearnerRow(TEXT_ITSELF, tuple(known[at][1] for at in ranked), weight, answered=False)
+
 
 @dataclass(frozen=True)
 class FittedRegression(OfViews):
@@ -246,12 +254,10 @@ class FittedRegression(OfViews):
                 words = tuple(word(int(view.tokens[at])) for at in ranked)
                 weight = float(speaks[ranked, np.arange(self.n_classes)].mean())
                 rows.append(LearnerRow(prompts[prompt], words, weight))
+        rows.sort(key=lambda row: -row.weight)
         if self.texts is not None:
-            terms = self.texts.view.terms
-            for ranked in np.argsort(-self.texts.weights, axis=0, kind="stable")[:WORDS_SHOWN]:
-                weight = float(self.texts.weights[ranked, np.arange(self.n_classes)].mean())
-                rows.append(LearnerRow(TEXT_ITSELF, tuple(terms[at] for at in ranked), weight))
-        return Explanation(tuple(classes), tuple(sorted(rows, key=lambda row: -row.weight)))
+            rows += self.texts.explained()
+        return Explanation(tuple(classes), tuple(rows))
 
     def _token_shape(self, view: View) -> tuple[int, int]:
         return len(view.tokens), self.n_classes

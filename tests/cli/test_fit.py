@@ -10,7 +10,8 @@ from pbsdk.audit.report import AuditReport
 
 @pytest.fixture(scope="module")
 def fitted(work):
-    arguments = columns("--run", work / "run", "--prompts", "intent", "--rounds", "20", "--seed", "1")
+    rounds = ("--head", "boosting", "--rounds", "20", "--seed", "1")
+    arguments = columns("--run", work / "run", "--prompts", "intent", *rounds)
     shown = pbsdk("fit", work / "train.csv", "--validation", work / "dev.csv", *arguments, "--output", work / "m.json")
     assert shown.returncode == 0, shown.stderr
     return work, arguments, shown
@@ -64,6 +65,16 @@ def test_a_part_is_held_out_unless_told_otherwise(fitted, tmp_path):
     assert (none["train"], none["validation"], none["validation_accuracy"]) == (64, 0, None)
 
 
+def test_a_head_that_cross_validates_learns_from_every_text(fitted, tmp_path):
+    work, *_ = fitted
+    common = columns("--run", work / "run", "--prompts", "intent", "--output", tmp_path / "m.json")
+    shown = called("fit", work / "train.csv", *common)
+    assert shown.returncode == 0, shown.stderr
+    assert shown.stdout.startswith("auto: learned from 64 texts, on fake\ncross-validated accuracy ")
+    both = called("fit", work / "train.csv", "--validation", work / "dev.csv", *common)
+    assert "auto: learned from 128 texts, on fake" in both.stdout
+
+
 def test_a_budget_that_is_too_small_ends_with_3_before_anything_is_sent(work, tmp_path):
     run = tmp_path / "run"
     shown = pbsdk("fit", work / "train.csv", *columns("--run", run, "--budget", "3"), "--output", tmp_path / "m.json")
@@ -86,7 +97,8 @@ def test_what_cannot_work_is_one_line_with_the_cure_as_an_option(work, tmp_path)
             ("fit", work / "train.csv", *columns(*fake[2:]), "--validation", tmp_path / "odd.csv"),
             "unknown label 'garden'",
         ),
-        (("fit", tmp_path / "odd.csv", *columns(*fake[2:])), "--validation-share 0"),
+        (("fit", tmp_path / "odd.csv", *columns(*fake[2:])), "training needs two classes or more"),
+        (("fit", tmp_path / "odd.csv", *columns(*fake[2:]), "--head", "boosting"), "--validation-share 0"),
         (("fit", work / "train.csv", *columns(*fake[2:]), "--validation-share", "2"), "below 1"),
     ):
         shown = called(*arguments)

@@ -13,9 +13,9 @@ def fitted(work, tmp_path_factory):
     """A folder with a classifier, its run, and the tickets to classify."""
     folder = tmp_path_factory.mktemp("predicting")
     shutil.copy(work / "test.csv", folder)
-    common = columns("--run", folder / "run", "--prompts", "intent", "--rounds", "20", "--seed", "1")
+    common = columns("--run", folder / "run", "--prompts", "intent", "--head", "boosting", "--seed", "1")
     tables = (work / "train.csv", "--validation", work / "dev.csv")
-    shown = called("fit", *tables, *common, "--output", folder / "m.json")
+    shown = called("fit", *tables, *common, "--rounds", "20", "--output", folder / "m.json")
     assert shown.returncode == 0, shown.stderr
     return folder
 
@@ -31,8 +31,8 @@ def test_predictions_are_lines_with_shares_and_the_accuracy_is_told(fitted, tmp_
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     assert [row["row"] for row in rows] == list(range(1, 161))
     for row in rows:
-        assert sum(row["shares"].values()) == pytest.approx(1, abs=1e-5)
-        assert row["shares"][row["label"]] == max(row["shares"].values())
+        assert sum(row["probabilities"].values()) == pytest.approx(1, abs=1e-5)
+        assert row["probabilities"][row["label"]] == max(row["probabilities"].values())
     right = sum(row["label"] == row["expected"] for row in rows)
     assert f"({right} of 160)" in shown.stderr
     assert right > 80
@@ -41,7 +41,7 @@ def test_predictions_are_lines_with_shares_and_the_accuracy_is_told(fitted, tmp_
     with (tmp_path / "p.csv").open(encoding="utf-8", newline="") as file:
         table = list(csv.DictReader(file))
     assert [row["label"] for row in table] == [row["label"] for row in rows]
-    assert float(table[0]["share of billing"]) == rows[0]["shares"]["billing"]
+    assert float(table[0]["probability of billing"]) == rows[0]["probabilities"]["billing"]
     unlabelled = ("--text-column", "message", "--backend", "fake", "--run", fitted / "run")
     bare = predict(fitted, *unlabelled, "--output", tmp_path / "p.jsonl")
     assert "accuracy" not in bare.stdout
@@ -60,8 +60,8 @@ def test_what_is_too_uncertain_has_no_label(fitted, work, tmp_path):
     summary = json.loads(shown.stderr.splitlines()[-1])
     assert 0 < summary["answered"] == len(sure) < len(rows)
     assert summary["accuracy"] == sum(row["right"] for row in sure) / len(sure)
-    least = min(max(row["shares"].values()) for row in sure)
-    assert all(max(row["shares"].values()) < least for row in rows if row["label"] is None)
+    least = min(max(row["probabilities"].values()) for row in sure)
+    assert all(max(row["probabilities"].values()) < least for row in rows if row["label"] is None)
     said = pbsdk("predict", fitted / "m.json", fitted / "test.csv", *common, "--precision", "0.8")
     assert said.returncode != 0
     assert "'boosting' doesn't cross-validate" in said.stderr
