@@ -250,7 +250,9 @@ class _Boosting:
 def _boostings(trial: Trial, material: Material, grid: Grid) -> Iterator[_Boosting]:
     """Cross-validate boosting on the tokens that the regressions read, with few words per class and many."""
     labels, n_classes = material.labels, trial.n_classes
-    if len(labels) * n_classes > MOST_BOOSTED or n_classes > MOST_CLASSES or trial.silent is not None:
+    too_large = len(labels) * n_classes > MOST_BOOSTED or n_classes > MOST_CLASSES
+    alone = np.bincount(labels).min() < 2  # some fold would lack the class
+    if too_large or alone or trial.silent is not None:
         return
     pools = [trial.answers] if trial.validation is None else [trial.answers, trial.validation[0]]
     tokens = [view.tokens for view in material.views]

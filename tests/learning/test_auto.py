@@ -127,8 +127,9 @@ def test_many_classes_need_few_texts_and_seconds(n_classes, each):
     assert {one.head for one in found.selection.tried} == {"soft"}
 
 
-def test_one_text_per_class_is_enough_to_run():
-    labels = np.array([0, 1, 0, 1])
+@pytest.mark.parametrize("labels", [[0, 1], [0, 1, 0, 1], [0, 1, 1, 1, 1, 1, 1]])
+def test_one_text_per_class_is_enough_to_run(labels):
+    labels = np.array(labels)
     found = Auto().fit(trial(labels, lift=9000))
     assert not found.selection.nested
-    assert found.scores_of(pool(labels, 0, 9000), texts(labels)).shape == (4, 2)
+    assert found.scores_of(pool(labels, 0, 9000), texts(labels)).shape == (len(labels), 2)
