@@ -68,7 +68,7 @@ class Sweep:
     def _one(self, *, validate: bool = True, **settings: object) -> tuple[float, float, float, float]:
         """Fit and score; return both accuracies, the number of learners, and the seconds of the fit."""
         clf = PromptBoostingClassifier(
-            self.lm, self.name, random_state=self.draw, progress=False, keep="whole", **settings
+            self.lm, self.name, head="boosting", random_state=self.draw, progress=False, keep="whole", **settings
         )
         held_out = (self.dev.examples, self.dev.labels)
         began = time.monotonic()

@@ -90,7 +90,13 @@ def measure(name: str, url: str, run: Path, options: argparse.Namespace) -> None
             backend = lm if top is None else TopOnly(lm, top)
             start = time.monotonic()
             clf = PromptBoostingClassifier(
-                backend, name, rounds=options.rounds, random_state=options.seed, keep="whole", progress=False
+                backend,
+                name,
+                head="boosting",
+                rounds=options.rounds,
+                random_state=options.seed,
+                keep="whole",
+                progress=False,
             )
             clf.fit(*train, validation=validation)
             mass = float(np.mean(backend.masses)) if isinstance(backend, TopOnly) else 1.0

@@ -63,7 +63,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         early_exit: let "soft" and "auto" learn, too, when a text needs no further prompt, for `predict(X, max_changed=...)`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
-            fewer for up to 20, and 10 for more, where the search isn't exact and "soft" does better.
+            fewer for up to 20, and 10 for more, where the search isn't exact. For "boosting", as are `rounds`, `draw` and `on_perfect`.
         n_prompts: use only the first so many prompts of the pool.
         demonstrations: how many labelled training texts per class a prompt shows at `<examples>`, 16 in all at
             most; a number also puts `<examples>` in front of prompts that lack it, 0 shows none; None: 1 where a

@@ -255,7 +255,7 @@ def _best_prefix(accuracies: Sequence[float]) -> int:
 class Boosting(Head):
     """The paper's method, to the letter.
 
-    From 21 classes on, the search over words isn't exact (`ascent`); `soft` does better there.
+    From 21 classes on, the search over words isn't exact (`ascent`).
 
     Args:
         rounds: how many rounds at most.

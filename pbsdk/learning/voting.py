@@ -186,7 +186,7 @@ def _validated(ensemble: Ensemble, trial: Trial, m: int | None) -> FittedEnsembl
 class Voting(Head):
     """One learner per prompt, each with one vote.
 
-    From 21 classes on, the search over words isn't exact (`ascent`); `soft` does better there.
+    From 21 classes on, the search over words isn't exact (`ascent`).
 
     Args:
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four, fewer for up to 20, and 10 for more.
