@@ -34,7 +34,7 @@ def counted(report):
 
 
 def trained(lm):
-    clf = PromptBoostingClassifier(lm, EXPECTED["prompts"], **EXPECTED["fit"])
+    clf = PromptBoostingClassifier(lm, EXPECTED["prompts"], head="boosting", **EXPECTED["fit"])
     held_out = (EXPECTED["validation"], EXPECTED["validation_labels"])
     return clf.fit(EXPECTED["train"], EXPECTED["labels"], validation=held_out)
 

@@ -34,7 +34,9 @@ HEADS = ["boosting", "voting", "best"]
 
 def classifier(backend=None, prompts=PROMPTS, **parameters):
     return PromptBoostingClassifier(
-        FakeBackend() if backend is None else backend, prompts, **{"rounds": 20, "random_state": 13, **parameters}
+        FakeBackend() if backend is None else backend,
+        prompts,
+        **{"head": "boosting", "rounds": 20, "random_state": 13, **parameters},
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -37,6 +37,12 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     model: Annotated[
         Path | None, typer.Option(help="A saved classifier; then only a prediction is planned.", show_default=False)
     ] = None,
+    early_exit: Annotated[
+        bool, typer.Option("--early-exit", help="Plan `predict --early-exit` of the saved classifier.")
+    ] = False,
+    max_changed: Annotated[
+        float | None, typer.Option(help="Plan `predict --max-changed` of the saved classifier.", show_default=False)
+    ] = None,
     prompts: Prompts = "topic",
     n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
     demonstrations: Demonstrations = None,
@@ -60,7 +66,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     Examples:
         pbsdk plan tickets.csv --validation dev.csv --predict new.csv
         pbsdk plan tickets.csv --price-per-1k-tokens 0.02 --money 5
-        pbsdk plan --model model.json --predict new.csv --run runs/tickets
+        pbsdk plan --model model.json --predict new.csv --run runs/tickets --max-changed 0.01
 
     Exit codes:
         3    the budget doesn't allow it
@@ -97,7 +103,8 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
             )
             fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
             texts = None if asked is None else asked.examples
-            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like)
+            early: dict[str, Any] = {"early_exit": early_exit, "max_changed": max_changed}
+            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like, **early)
     show(found, found.to_dict(), as_json=as_json)
     if not found.allowed:
         raise typer.Exit(3)

@@ -31,6 +31,7 @@ from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.sums import Counter
 from pbsdk.metering.meter import MeteredBackend
+from pbsdk.stopping import exit_of
 
 if TYPE_CHECKING:
     from pbsdk.classifier import PromptBoostingClassifier
@@ -42,12 +43,13 @@ _NOBODY = Owner("rehearsal", 0)
 
 @dataclass(frozen=True)
 class Step:
-    """One call to the meter: queries, the tokens they are asked for, and whether that is certain."""
+    """One call to the meter: queries, the tokens they are asked for, whether that is certain, and which share is expected."""
 
     name: str
     queries: Sequence[MaskedQuery]
     tokens: Tokens | None = None
     exact: bool = True
+    expected: float | None = None
 
 
 class StepPlan(BaseModel):
@@ -64,6 +66,8 @@ class StepPlan(BaseModel):
     repeated: int
     """Queries that repeat another of the plan, or that another process is asking."""
     passes: int
+    expected_passes: int | None
+    """How many of the passes an early exit is expected to leave; None if there is none, or if it can't be foretold."""
     attempts: int
     """Queries sent; with most providers, one request each."""
     requests: int
@@ -145,6 +149,11 @@ class Plan(BaseModel):
             lines.append(
                 "No rate is known yet, so there is no estimate of time: name a run folder of the same model to take the rate from."
             )
+        lines += [
+            f"With the early exit, about {number(step.expected_passes)} of the {number(step.passes)} passes of {step.name} are expected."
+            for step in self.steps
+            if step.expected_passes is not None
+        ]
         return "\n".join([*lines, self.verdict])
 
     def _sum(self, name: str) -> float | None:
@@ -152,17 +161,20 @@ class Plan(BaseModel):
         return None if not values or None in values else sum(values)
 
 
-def plan_classifier(
+def plan_classifier(  # noqa: PLR0913 - a step each, and how it is asked
     classifier: PromptBoostingClassifier,
     fit: tuple[Any, Any] | None = None,
     *,
     validation: tuple[Any, Any] | None = None,
     predict: Any = None,
+    early_exit: bool = False,
+    max_changed: float | None = None,
     like: str | os.PathLike[str] | None = None,
 ) -> Plan:
-    """Plan `classifier.fit(*fit, validation=...)` and then `classifier.predict(predict)`; nothing is sent.
+    """Plan `classifier.fit(*fit, validation=...)` and then `classifier.predict(predict, ...)`; nothing is sent.
 
-    `like` names a run folder whose rate stands in where this run has none yet.
+    With `early_exit` or `max_changed`, the passes are what prediction takes at most; how many cross-validation expects stands
+    beside them, if the head knows. `like` names a run folder whose rate stands in where this run has none yet.
     """
     steps = []
     if fit is not None:
@@ -170,7 +182,12 @@ def plan_classifier(
     if predict is not None:
         known = fit is None and hasattr(classifier, "fitted_")
         queries, tokens = classifier.predict_queries(predict, fitted=known, fit=fit, validation=validation)
-        steps.append(Step("predict", queries, tokens, exact=known))
+        early = early_exit or max_changed is not None
+        if early and not known:
+            raise InputError("an early exit can be planned for a fitted classifier alone; fit it first, or load it")
+        passes = exit_of(classifier.fitted_, max_changed).expected if early else None
+        share = None if passes is None else passes / len(classifier.fitted_.prompts)
+        steps.append(Step("predict", queries, tokens, exact=known and not early, expected=share))
     if not steps:
         raise InputError("give texts and labels to fit, or texts to predict, or both")
     return plan_steps(classifier.backend, steps, like=like)
@@ -231,7 +248,8 @@ def _rehearsed(
         queries=len(new),
         recalled=0,
         repeated=0,
-        passes=budget.counted(after) - budget.counted(before),
+        passes=(passes := budget.counted(after) - budget.counted(before)),
+        expected_passes=None if step.expected is None else round(step.expected * passes),
         attempts=after.sends - before.sends,
         requests=-(-len(new) // batch),
         tokens=sum(backend.count_tokens(ask.query) for ask in new),

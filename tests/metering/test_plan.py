@@ -213,3 +213,30 @@ def test_what_cannot_be_planned_is_said(tmp_path):
         plan_classifier(classifier(tmp_path))
     with pytest.raises(InputError, match="metered"):
         plan_steps(FakeBackend(), [Step("x", grid(1, 1))])
+
+
+def test_an_early_exit_is_foretold_and_costs_no_more_than_planned(tmp_path, tickets):
+    lm = MeteredBackend(FakeBackend(), tmp_path / "run", QueryBudget(price_per_pass=0.5))
+    clf = PromptBoostingClassifier(lm, PROMPTS, early_exit=True, random_state=0)
+    clf.fit(tickets.train.texts, tickets.train.labels)
+    planned = plan_classifier(clf, predict=tickets.test.texts, max_changed=0.05)
+    (step,) = planned.steps
+    assert not step.exact
+    assert 0 < step.expected_passes < step.passes == len(tickets.test) * len(PROMPTS)
+    assert f"about {step.expected_passes} of the {step.passes} passes of predict are expected" in str(planned)
+    taken = clf.predict_early(tickets.test.texts, max_changed=0.05).saved.asked
+    assert taken == pytest.approx(step.expected_passes, rel=0.4)
+
+
+def test_votes_stop_early_too_but_nobody_knows_when(tmp_path, tickets):
+    clf = classifier(tmp_path)
+    clf.fit(tickets.train.texts, tickets.train.labels)
+    planned = plan_classifier(clf, predict=tickets.test.texts[:10], early_exit=True)
+    assert planned.steps[0].expected_passes is None
+    assert "predict, at most" in str(planned)
+
+
+def test_an_early_exit_is_planned_for_what_is_fitted_alone(tmp_path, tickets):
+    fit = (tickets.train.texts, tickets.train.labels)
+    with pytest.raises(InputError, match="fit it first"):
+        plan_classifier(classifier(tmp_path), fit, predict=tickets.test.texts, max_changed=0.01)

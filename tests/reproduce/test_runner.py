@@ -103,7 +103,14 @@ def test_the_estimator_gives_the_same_score(tmp_path, pool):
             ("boosting-5", {"n_prompts": 5}),
             ("boosting-32", {"merge_validation": True, "rounds": 50}),
         ):
-            given = {"rounds": 20, "n_prompts": 10, "on_perfect": "best", "random_state": seed, **more}
+            given = {
+                "head": "boosting",
+                "rounds": 20,
+                "n_prompts": 10,
+                "on_perfect": "best",
+                "random_state": seed,
+                **more,
+            }
             clf = PromptBoostingClassifier(MeteredBackend(FakeBackend(), tmp_path / "run"), PROMPTS, **given)
             validation = (draw.validation.examples, draw.validation.labels)
             clf.fit(draw.train.examples, draw.train.labels, validation=validation)
