@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import stdtr
 
 from pbsdk.backend import Floats, MaskDistribution
 from pbsdk.queries.examples import Example
@@ -34,8 +35,8 @@ Opinions = npt.NDArray[np.intp]
 ROUNDING = 1e-9
 """Sums of weights may differ by this share of their total when they are added in another order."""
 
-SAFETY = 1.0
-"""By how many nats a margin must exceed what cross-validation found to be enough."""
+TAILS = 5
+"""The degrees of freedom of Student's t distribution that changes of mind follow; fewer make rare ones likelier."""
 
 
 class Hearing(ABC):
@@ -147,20 +148,33 @@ class Prefix:
     Attributes:
         model: the regression, over some of the prompts of the whole and the same views.
         margins: by how many nats (N,) its likeliest class was ahead of the second.
-        changed: whether (N,) the whole said another class.
+        finals: by how many nats (N,) the whole had the same class ahead of all others; below 0: it said another one.
     """
 
     model: FittedRegression
     margins: Floats
-    changed: npt.NDArray[np.bool_]
+    finals: Floats
+
+    def risk(self, margins: Floats) -> Floats:
+        """Return how likely the whole is to say another class, where this one is ahead by so many nats.
+
+        What the whole says is taken to be a line in the margin and noise about it, both fitted to the examples left out. Counting how
+        often it said something else would need far more of them.
+        """
+        design = np.column_stack([np.ones_like(self.margins), self.margins])
+        line, *_ = np.linalg.lstsq(design, self.finals)
+        noise = np.sqrt(np.square(self.finals - design @ line).sum() / max(1, len(design) - 2))
+        ahead = line[0] + line[1] * margins
+        risk: Floats = stdtr(TAILS, -ahead / max(float(noise), ROUNDING))
+        return risk
 
 
 @dataclass(frozen=True)
 class PrefixExit(Exit):
     """The rule for regressions: an example stops at the first prefix that is sure enough.
 
-    How sure that is, cross-validation says: so sure that, of the examples left out, no more than `max_changed` would have stopped with
-    another verdict than the whole's, an equal part of them at each prefix; and a nat more than that.
+    How sure that is, cross-validation says: so sure that, of the examples left out, a share of no more than `max_changed` is expected to
+    stop with another verdict than the whole's, an equal part of them at each prefix.
     """
 
     whole: FittedRegression
@@ -178,7 +192,7 @@ class PrefixExit(Exit):
 
     @cached_property
     def thresholds(self) -> tuple[float, ...]:
-        """The margin, in nats, above which each prefix decides."""
+        """The margin, in nats, from which on each prefix decides."""
         return self._rehearsed[0]
 
     @property
@@ -192,13 +206,14 @@ class PrefixExit(Exit):
         if not self.prefixes:
             return (), float(len(self.whole.used))
         undecided = np.ones(len(self.prefixes[0].margins), dtype=np.bool_)
-        thresholds, changed, passes = [], 0, 0
+        thresholds, spent, passes = [], 0.0, 0
         for k, prefix in enumerate(self.prefixes, 1):
-            allowed = int(self.max_changed * len(undecided) * k / len(self.prefixes) + ROUNDING) - changed
-            risky = np.sort(prefix.margins[undecided & prefix.changed])[::-1]
-            thresholds.append(SAFETY + (float(risky[allowed]) if allowed < len(risky) else 0.0))
-            stops = undecided & (prefix.margins > thresholds[-1])
-            changed += int((stops & prefix.changed).sum())
+            allowed = self.max_changed * len(undecided) * k / len(self.prefixes) - spent
+            surest = np.sort(prefix.margins[undecided])[::-1]
+            stopping = int((np.cumsum(prefix.risk(surest)) <= allowed).sum())
+            thresholds.append(float(surest[stopping - 1]) if stopping else np.inf)
+            stops = undecided & (prefix.margins >= thresholds[-1])
+            spent += float(prefix.risk(prefix.margins[stops]).sum())
             passes += int(stops.sum()) * len(prefix.model.used)
             undecided &= ~stops
         passes += int(undecided.sum()) * len(self.whole.used)
@@ -232,7 +247,7 @@ class _PrefixHearing(Hearing):
             return None
         scores = self._scores(stage)
         second, best = np.sort(scores)[-2:]
-        return scores if best - second > self._rule.thresholds[stage] else None
+        return scores if best - second >= self._rule.thresholds[stage] else None
 
     def _scores(self, at: int) -> Floats:
         model, parts = self._models[at], self._parts[at]

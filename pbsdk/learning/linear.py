@@ -282,7 +282,7 @@ class _SavedPrefix(BaseModel):
     bias: tuple[float, ...]
     texts: tuple[tuple[float, ...], ...] | None
     margins: tuple[float, ...]
-    changed: tuple[bool, ...]
+    finals: tuple[float, ...]
 
 
 def _saved_prefix(prefix: Prefix) -> _SavedPrefix:
@@ -293,7 +293,7 @@ def _saved_prefix(prefix: Prefix) -> _SavedPrefix:
         bias=tuple(model.bias.tolist()),
         texts=None if model.texts is None else tuple(map(tuple, model.texts.weights.tolist())),
         margins=tuple(prefix.margins.tolist()),
-        changed=tuple(prefix.changed.tolist()),
+        finals=tuple(prefix.finals.tolist()),
     )
 
 
@@ -330,7 +330,7 @@ def restored(state: Mapping[str, Any], n_classes: int, n_prompts: int, token_of:
 
 def _restored_prefix(saved: _SavedPrefix, whole: FittedRegression, orders: Sequence[npt.NDArray[np.intp]]) -> Prefix:
     shape = len(saved.bias) == whole.n_classes and len(saved.weights) == len(saved.prompts) > 0
-    if not (shape and set(saved.prompts) <= set(whole.used) and len(saved.margins) == len(saved.changed) > 0):
+    if not (shape and set(saved.prompts) <= set(whole.used) and len(saved.margins) == len(saved.finals) > 0):
         raise ValueError("a prefix needs prompts of the whole, weights for each, and verdicts")
     places = [whole.used.index(prompt) for prompt in saved.prompts]
     for at, weights in zip(places, saved.weights, strict=True):
@@ -348,7 +348,7 @@ def _restored_prefix(saved: _SavedPrefix, whole: FittedRegression, orders: Seque
         np.array(saved.bias),
         texts,
     )
-    return Prefix(model, np.array(saved.margins), np.array(saved.changed, dtype=np.bool_))
+    return Prefix(model, np.array(saved.margins), np.array(saved.finals))
 
 
 def _texts(saved: _SavedTexts | None, n_classes: int) -> WeighedTexts | None:

@@ -2,7 +2,7 @@
 
 Prompts are ordered by how well each does alone on examples left out. After 1, 2, 3, 5 and 7 of them a regression is fitted like the
 whole, on their answers and on the texts if the whole reads them. Beside each stands what cross-validation saw of it: how
-sure it was of every example left out, and whether the whole said something else. `exits.PrefixExit` reads its thresholds off that.
+sure it was of every example left out, and how far the whole agreed. `exits.PrefixExit` reads its thresholds off that.
 """
 
 from __future__ import annotations
@@ -30,16 +30,19 @@ def fit_prefixes(material: Material, grid: Grid, left_out: Floats, seed: int) ->
     """Fit the prefixes of a regression that gave examples left out these log-probabilities (N, C)."""
     sizes = [size for size in SIZES if size < len(material.views)]
     order = _by_loss(material, grid, seed) if sizes else []
-    whole = left_out.argmax(axis=1)
+    rows = np.arange(len(left_out))
     once = replace(grid, nested=False)
     found = []
     for size in sizes:
         part = material.of_prompts(sorted(order[:size]))
         chosen = choose(part, once, seed)
         second, best = np.sort(chosen.left_out, axis=1)[:, -2:].T
-        changed = chosen.left_out.argmax(axis=1) != whole
+        said = chosen.left_out.argmax(axis=1)
+        others = left_out.copy()
+        others[rows, said] = -np.inf
+        finals = left_out[rows, said] - others.max(axis=1)
         model = part.fitted(chosen.answers, chosen.texts, chosen.bias, {})
-        found.append(Prefix(model, np.round(best - second, 6), changed))
+        found.append(Prefix(model, np.round(best - second, 6), np.round(finals, 6)))
     return tuple(found)
 
 

@@ -6,7 +6,7 @@ import pytest
 from pbsdk.backend import MaskDistribution
 from pbsdk.errors import BadAnswer
 from pbsdk.learning.ensemble import Ensemble, WeakLearner
-from pbsdk.learning.exits import SAFETY, Prefix, PrefixExit
+from pbsdk.learning.exits import Prefix, PrefixExit
 from pbsdk.learning.linear import FittedRegression
 from pbsdk.queries.examples import Example
 from pbsdk.stopping import ask_in_stages
@@ -94,13 +94,45 @@ def regression(used):
     return FittedRegression(used, (), (), np.zeros(2))
 
 
-def test_thresholds_leave_no_more_changed_than_allowed_and_a_nat_to_spare():
-    margins = np.arange(100) / 10
-    changed = np.isin(np.arange(100), [10, 40, 60])
-    prefixes = (Prefix(regression((2,)), margins, changed), Prefix(regression((1, 2)), margins, changed))
-    rule = PrefixExit(regression((0, 1, 2)), prefixes, 0.0)
-    assert rule.stages == ((2,), (1,), (0,))
-    assert rule.thresholds == (6.0 + SAFETY, 6.0 + SAFETY)
-    assert rule.expected == (29 * 1 + 71 * 3) / 100
-    # One change in each stage; the second has an allowance of two in all.
-    assert PrefixExit(regression((0, 1, 2)), prefixes, 0.02).thresholds == (4.0 + SAFETY, 1.0 + SAFETY)
+def prefixes_of(generator, noise=1.0, n_examples=100):
+    """Return two prefixes whose margins the whole doubles, give or take noise; the second is the less noisy."""
+    found = []
+    for used, factor in (((2,), 1.0), ((1, 2), 0.5)):
+        margins = generator.exponential(3, n_examples)
+        finals = 2 * margins + noise * factor * generator.standard_normal(n_examples)
+        found.append(Prefix(regression(used), margins, finals))
+    return tuple(found)
+
+
+def test_the_risk_falls_with_the_margin_and_is_even_where_the_whole_is_undecided():
+    prefix, _ = prefixes_of(np.random.default_rng(1))
+    risk = prefix.risk(np.array([0.0, 1.0, 3.0, 6.0]))
+    assert risk[0] == pytest.approx(0.5, abs=0.15)
+    assert (np.diff(risk) < 0).all()
+    assert risk[-1] < 0.001
+
+
+def test_thresholds_spend_what_is_allowed_stage_by_stage_and_no_more():
+    prefixes = prefixes_of(np.random.default_rng(2))
+    rules = [PrefixExit(regression((0, 1, 2)), prefixes, allowed) for allowed in (0.0, 0.01, 0.1)]
+    none, few, many = rules
+    assert none.stages == ((2,), (1,), (0,))
+    assert none.thresholds == (np.inf, np.inf)
+    assert none.expected == 3
+    assert many.thresholds[0] < few.thresholds[0] < np.inf
+    assert 1 < many.expected < few.expected < 3
+    first = prefixes[0]
+    stops = first.margins >= few.thresholds[0]
+    assert 0 < first.risk(first.margins[stops]).sum() <= 0.01 * 100 / 2
+
+
+def test_verdicts_change_no_more_often_than_allowed_where_the_noise_is_as_seen():
+    generator = np.random.default_rng(3)
+    changed = []
+    for _ in range(20):
+        rule = PrefixExit(regression((0, 1, 2)), prefixes_of(generator, n_examples=64), 0.02)
+        margins = generator.exponential(3, 2000)
+        finals = 2 * margins + generator.standard_normal(2000)
+        changed.append(((margins >= rule.thresholds[0]) & (finals < 0)).mean())
+    assert np.mean(changed) <= 0.01  # the first stage's half
+    assert max(changed) <= 0.02
