@@ -7,7 +7,7 @@ import sys
 import pytest
 from helpers.needs import needs_model
 
-from pbsdk.demo import run_demo
+from pbsdk.demo import PRECISION, run_demo
 from pbsdk.ledger.verifier import verify_run
 
 
@@ -28,11 +28,21 @@ def shown(cache, tmp_path_factory):
 def test_the_demo_is_accurate_and_within_its_budget(shown):
     folder, result = shown
     assert result.accuracy >= 0.8
-    assert result.accuracy > result.zero_shot_accuracy > result.majority_accuracy == 0.25
+    assert result.accuracy > result.text_accuracy > result.zero_shot_accuracy > result.majority_accuracy == 0.25
+    assert result.accuracy >= result.boosting_accuracy - 0.02
     assert result.passes_now == (64 + 64 + 160) * 10
     assert result.audit.verdict.startswith("within budget: at most 10 of 10 passes per example (fit)")
     assert set(result.words) == {"account", "billing", "shipping", "technical"}
     assert verify_run(folder / "run").answers == result.passes_now
+
+
+@needs_model
+def test_its_probabilities_are_calibrated_and_its_abstention_keeps_what_it_promises(shown):
+    _, result = shown
+    assert result.calibration_error <= 0.05
+    assert 0.5 < result.coverage < 1
+    assert result.precision >= PRECISION - 0.02  # of about 120 tickets, give or take two
+    assert f"it is sure of {result.coverage:.0%} of the tickets" in str(result)
 
 
 @needs_model
