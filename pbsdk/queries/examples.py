@@ -55,29 +55,67 @@ def read_examples(texts: Any, *, name: str = "texts") -> list[Example]:
 
 
 def read_labels(labels: Any, count: int, *, name: str = "labels") -> np.ndarray[Any, Any]:
-    """Read one label for each of `count` texts, as strings or numbers of one type."""
+    """Read one label for each of `count` texts: strings, whole numbers or truth values, all of one kind."""
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise InputError(f"{name} must be a list with one label per text")
-    values = np.asarray(labels if hasattr(labels, "__len__") else list(labels))
+    values = np.asarray(labels) if hasattr(labels, "dtype") else _objects(labels)
+    known = values.dtype.kind in _KINDS
     if values.ndim == 2 and values.shape[1] == 1:
         values = values[:, 0]
     if values.ndim != 1:
         raise InputError(f"{name} must be one label per text; this is an array of shape {values.shape}")
     if len(values) != count:
         raise InputError(f"there are {count} texts and {len(values)} {name}; give one label per text")
-    missing = [at for at, value in enumerate(values) if value is None or value != value]  # noqa: PLR0124 - NaN
-    if missing:
-        raise InputError(f"{name}[{missing[0]}] is missing ({values[missing[0]]}); drop or label that row")
-    if values.dtype == object:
-        kinds = {type(value).__name__ for value in values}
-        if len(kinds) > 1:
-            raise InputError(f"{name} mixes types ({', '.join(sorted(kinds))}); use strings or integers throughout")
-        values = np.asarray(values.tolist())
-    if values.dtype.kind == "f" and (values != np.rint(values)).any():
-        raise InputError(
-            f"{name} are continuous numbers, not classes (Unknown label type: continuous); give class names"
-        )
+    kinds: dict[str, int] = {}
+    for at, value in enumerate(values.tolist()):
+        kinds.setdefault(_kind(value, f"{name}[{at}]"), at)
+    if len(kinds) > 1:
+        raise InputError(f"{name} mixes types ({', '.join(sorted(kinds))}); use strings or integers throughout")
+    return values if known or not count else _typed(values.tolist(), name)
+
+
+_KINDS = "Ubiuf"
+"""The kinds of arrays whose values can be labels: strings, truth values and numbers."""
+
+
+def _objects(labels: Iterable[Any]) -> np.ndarray[Any, Any]:
+    """Return labels as they are: numpy would make strings of numbers that stand beside strings."""
+    given = list(labels)
+    values = np.empty(len(given), dtype=object)
+    values[:] = [value[0] if isinstance(value, list | tuple) and len(value) == 1 else value for value in given]
     return values
+
+
+def _kind(value: Any, name: str) -> str:
+    """Return which kind of label a value is; refuse what no file could hold, before anything is paid for."""
+    value = value.item() if isinstance(value, np.generic) else value
+    if value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and np.isnan(value)):
+        raise InputError(f"{name} is missing ({value}); drop or label that row")
+    if isinstance(value, str):
+        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            raise InputError(f"{name} is {value!r}, half of a character, which no file can hold; repair the label")
+        return "str"
+    if isinstance(value, bool | int):
+        if not -(2**63) <= value < 2**64:
+            raise InputError(f"{name} is {value}, which is too large for a label; give a string")
+        return type(value).__name__
+    if isinstance(value, float):
+        if not value.is_integer():
+            raise InputError(
+                f"{name} is {value}: continuous numbers, not classes (Unknown label type: continuous); give class names"
+            )
+        return "float"
+    raise InputError(f"{name} is a {type(value).__name__}, which can't be a label; give strings or integers")
+
+
+def _typed(values: list[Any], name: str) -> np.ndarray[Any, Any]:
+    """Return values of one kind as an array of that kind."""
+    plain = [value.item() if isinstance(value, np.generic) else value for value in values]
+    if type(plain[0]) is not int or max(plain) < 2**63:
+        return np.asarray(plain)
+    if min(plain) < 0:
+        raise InputError(f"{name} hold numbers too far apart for one array; give strings")
+    return np.asarray(plain, dtype=np.uint64)
 
 
 def _rows(texts: Any, name: str) -> Sequence[Any]:

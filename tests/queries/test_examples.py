@@ -1,5 +1,7 @@
 """What users hand in, and what is refused before anything is sent."""
 
+import datetime as dt
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -73,8 +75,22 @@ def test_an_example_is_named_by_its_texts():
         ([1.0, float("nan")], r"labels\[1\] is missing"),
         ("xy", "one label per text"),
         ([0.5, 1.0], "continuous numbers, not classes"),
-        ([["a", "b"], ["c", "d"]], r"shape \(2, 2\)"),
+        ([["a", "b"], ["c", "d"]], "is a list, which can't be a label"),
         (np.array(["x", 1], dtype=object), "mixes types"),
+        (["x", 1], r"mixes types \(int, str\)"),
+        ([True, 1], r"mixes types \(bool, int\)"),
+        ([1, 2.0], r"mixes types \(float, int\)"),
+        (["x", float("nan")], r"labels\[1\] is missing"),
+        (pd.Series(["x", pd.NA], dtype="string"), r"labels\[1\] is missing"),
+        (pd.Series([1, None], dtype="Int64"), r"labels\[1\] is missing"),
+        ([b"x", b"y"], r"labels\[0\] is a bytes"),
+        (np.array([b"x", b"y"]), r"labels\[0\] is a bytes"),
+        (pd.to_datetime(pd.Series(["2026-01-01", "2026-01-02"])), "can't be a label"),
+        ([dt.date(2026, 1, 1)] * 2, "is a date, which can't be a label"),
+        ([1.0, float("inf")], r"labels\[1\] is inf: continuous"),
+        (["x", "\ud800"], "half of a character"),
+        ([1, 2**64], "too large"),
+        ([-1, 2**64 - 1], "too far apart"),
     ],
 )
 def test_labels_that_cannot_work_are_refused(labels, complaint):
@@ -85,4 +101,10 @@ def test_labels_that_cannot_work_are_refused(labels, complaint):
 def test_labels_keep_their_type():
     assert read_labels(pd.Series(["x", "y"], dtype=object), 2).tolist() == ["x", "y"]
     assert read_labels([0, 1], 2).dtype.kind == "i"
+    assert read_labels(np.array([0, 1], dtype=np.uint8), 2).dtype == np.uint8
+    assert read_labels([np.uint64(2**64 - 1), np.uint64(1)], 2).tolist() == [2**64 - 1, 1]
+    assert read_labels(pd.Series([3, 4], dtype="Int64"), 2).tolist() == [3, 4]
+    assert read_labels(pd.Categorical(["x", "y"]), 2).tolist() == ["x", "y"]
+    assert read_labels((label for label in "xy"), 2).tolist() == ["x", "y"]
+    assert read_labels([1.0, 2.0], 2).tolist() == [1.0, 2.0]
     assert read_labels([[True], [False]], 2).tolist() == [True, False]
