@@ -7,6 +7,7 @@ warnings come with a line of source. `plainly` rewrites both for the command lin
 from __future__ import annotations
 
 import json
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -117,6 +118,10 @@ def show(text: object, data: Any, *, as_json: bool) -> None:
     typer.echo(json.dumps(data, indent=2, ensure_ascii=False) if as_json else str(text))
 
 
+SECRET = re.compile(r"(^|[_-])(key|token|secret|password)$", re.IGNORECASE)
+"""Names of options that hold what nobody else should see."""
+
+
 def read_options(options: list[str] | None) -> dict[str, Any]:
     """Read `name=value`; a value that is JSON (a number, true, null) is read as such."""
     read: dict[str, Any] = {}
@@ -124,6 +129,11 @@ def read_options(options: list[str] | None) -> dict[str, Any]:
         name, equals, value = option.partition("=")
         if not equals or not name:
             raise InputError(f"an option must be name=value, such as model=roberta-large; not {option!r}")
+        if SECRET.search(name):
+            raise InputError(
+                f"-o {name}=... would show a secret to everyone who lists this machine's processes; set PBSDK_API_KEY, or the provider's "
+                "own variable such as OPENAI_API_KEY, in the environment"
+            )
         try:
             read[name.replace("-", "_")] = json.loads(value)
         except json.JSONDecodeError:

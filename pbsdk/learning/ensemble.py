@@ -157,7 +157,7 @@ class SavedLearner(BaseModel):
     prompt: Annotated[int, Field(ge=0)]
     tokens: tuple[Annotated[int, Field(ge=0)], ...]
     words: tuple[str, ...]
-    alpha: float
+    alpha: Annotated[float, Field(gt=0)]
 
 
 class _State(BaseModel):

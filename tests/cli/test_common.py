@@ -2,7 +2,7 @@
 
 import pytest
 
-from pbsdk.cli._common import plainly
+from pbsdk.cli._common import plainly, read_options
 from pbsdk.errors import BudgetExceeded, InputError
 
 
@@ -19,3 +19,11 @@ def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
 def test_python_cures_become_options():
     with pytest.raises(InputError, match=r"leave such rows out with --missing drop, which fit has$"), plainly():
         raise InputError("leave such rows out with", setting="missing", value='"drop"')
+
+
+@pytest.mark.parametrize("name", ["api_key", "api-key", "token", "hf_token", "password", "client_secret"])
+def test_secrets_are_refused_where_everybody_can_read_them(name):
+    with pytest.raises(InputError, match="set PBSDK_API_KEY") as said:
+        read_options([f"{name}=sk-1"])
+    assert "sk-1" not in str(said.value)
+    assert read_options(["max_tokens=5", "keyring=no"]) == {"max_tokens": 5, "keyring": "no"}

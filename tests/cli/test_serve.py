@@ -52,8 +52,12 @@ def test_options_and_addresses_that_cannot_work_are_one_line():
         ("serve", "fake", "-o", "seed"),
         ("serve", "fake", "--host", "0.0.0.0"),
         ("serve", "nonesuch"),
+        ("serve", "fake", "--port", "99999"),
+        ("serve", "fake", "--port", "-1"),
+        ("serve", "openai", "-o", "model=gpt", "-o", "api_key=sk-secret"),
     ):
         shown = pbsdk(*arguments)
         assert shown.returncode == 1
         assert shown.stderr.startswith("error: ")
         assert len(shown.stderr.splitlines()) == 1
+        assert "sk-secret" not in shown.stderr

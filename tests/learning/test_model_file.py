@@ -135,6 +135,7 @@ LEARNER = {"prompt": 0, "tokens": [5, 9], "words": ["a", "b"], "alpha": 1.0}
         ({"learned": {"learners": [{**LEARNER, "tokens": [5, -9]}]}}, "learners.0.tokens"),
         ({"learned": {"learners": [{**LEARNER, "alpha": "much"}]}}, "learners.0.alpha"),
         ({"learned": {"learners": [{**LEARNER, "alpha": float("nan")}]}}, "learners.0.alpha"),
+        ({"learned": {"learners": [{**LEARNER, "alpha": 0.0}]}}, "learners.0.alpha"),
         ({"facts": {}}, "facts"),
         ({"surprise": 1}, "surprise"),
         ({"learned": {}}, "learners"),

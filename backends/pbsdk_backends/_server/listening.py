@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import uvicorn
 from fastapi import FastAPI
 
-from pbsdk.errors import SetupError
+from pbsdk.errors import InputError, SetupError
 from pbsdk_backends._protocol.address import is_loopback
 
 __all__ = ["Server", "address_of", "listen"]
@@ -47,10 +47,16 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
+MOST = 65535
+"""The last port."""
+
+
 def listen(host: str, port: int, *, public: bool) -> socket.socket:
     """Bind a socket; to an address that others can reach only if `public`."""
     if not public and not is_loopback(host):
         raise SetupError(f"{host} can be reached from other machines; give a token, or listen on 127.0.0.1")
+    if not 0 <= port <= MOST:  # the system would quietly take another
+        raise InputError(f"port {port} doesn't exist; choose one up to {MOST}, or 0 for any free one")
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
