@@ -25,6 +25,7 @@ from pbsdk.ledger import forking
 from pbsdk.ledger.chain import FORMAT, SCHEMA
 from pbsdk.ledger.liveness import folder_lock
 from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
+from pbsdk.ledger.schema import is_unfinished
 
 __all__ = ["RunFolder"]
 
@@ -217,9 +218,9 @@ def _is_fresh(folder: Path) -> bool:
     database = folder / DATABASE
     if not database.exists() or database.stat().st_size == 0:
         return True
-    with LedgerReader(folder) as reader:
-        tables = reader.tables()
-        return "meta" not in tables and tables <= {"Settings", "Cache"} and not reader.rows("Cache")
+    with LedgerReader(folder, unfinished=True) as reader:
+        schema = reader.schema()
+        return is_unfinished(schema) and not (any(name == "Cache" for _, name, _, _ in schema) and reader.rows("Cache"))
 
 
 def _make(folder: Path, identity: ModelIdentity, *, fresh: bool) -> _Cache:

@@ -22,6 +22,7 @@ from pbsdk.errors import LedgerCorrupted, LedgerError, LedgerMismatch
 from pbsdk.ledger import forking
 from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS
+from pbsdk.ledger.schema import check_schema
 
 __all__ = ["DATABASE", "LedgerReader", "check_format", "ledger_error"]
 
@@ -72,9 +73,12 @@ def check_format(meta: Mapping[str, str], identity: ModelIdentity, folder: Path)
 
 
 class LedgerReader:
-    """A view of a run folder that can't write. The numbers are those of the moment it was opened."""
+    """A view of a run folder that can't write. The numbers are those of the moment it was opened.
 
-    def __init__(self, run: str | os.PathLike[str]) -> None:
+    A folder whose schema is not exactly a ledger's is refused, unless it may be `unfinished`.
+    """
+
+    def __init__(self, run: str | os.PathLike[str], *, unfinished: bool = False) -> None:
         self.folder = Path(run).expanduser()
         path = self.folder / DATABASE
         if not path.is_file():
@@ -89,6 +93,12 @@ class LedgerReader:
         except sqlite3.Error as error:
             self._leave()
             raise ledger_error(error, self.folder) from error
+        if not unfinished:
+            try:
+                check_schema(self.schema(), self.folder)
+            except BaseException:
+                self.close()
+                raise
 
     def close(self) -> None:
         """Close the view."""
@@ -114,9 +124,9 @@ class LedgerReader:
     def _all(self, statement: str) -> list[tuple[Any, ...]]:
         return list(self.select(statement))
 
-    def tables(self) -> set[str]:
-        """Return the names of the tables."""
-        return {str(name) for (name,) in self._all("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    def schema(self) -> list[tuple[str, str, str, str | None]]:
+        """Return type, name, table and statement of everything in the database."""
+        return [tuple(row) for row in self._all("SELECT type, name, tbl_name, sql FROM sqlite_master")]
 
     def rows(self, table: str) -> int:
         """Return how many rows a table has."""

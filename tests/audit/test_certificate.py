@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers.meter import grid, metered, query
+from helpers.tampering import edit
 
 from pbsdk.audit.certificate import Certificate
 from pbsdk.errors import BackendTimeout, BackendUnavailable, InputError, LedgerCorrupted
@@ -55,14 +55,7 @@ def tamper(run, tmp_path):
         shutil.rmtree(copy, ignore_errors=True)  # SQLite's side files of the last time, too
         copy.mkdir()
         shutil.copy(run / "cache.db", copy / "cache.db")
-        con = sqlite3.connect(copy / "cache.db")
-        con.execute("PRAGMA synchronous = OFF")
-        con.execute("DROP TRIGGER records_stay")
-        con.execute("DROP TRIGGER records_hold")
-        for statement, *values in statements:
-            con.execute(statement, values)
-        con.commit()
-        con.close()
+        edit(copy, *statements)
         return copy
 
     return change

@@ -2,12 +2,12 @@
 
 import json
 import shutil
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
 
 from helpers.commands import called, pbsdk
+from helpers.tampering import edit
 
 
 def test_audit_shows_a_run_in_every_form(trained, tmp_path):
@@ -47,11 +47,7 @@ def test_audit_verify_names_what_does_not_fit(trained, tmp_path):
     assert called("audit", "certify", run, tmp_path / "c.json").returncode == 0
     assert "the certificate matches" in called("audit", "verify", run, "--certificate", tmp_path / "c.json").stdout
     shutil.copytree(run, copy)
-    con = sqlite3.connect(copy / "cache.db")
-    con.execute("DROP TRIGGER records_hold")
-    con.execute("UPDATE records SET latency = latency + 1 WHERE seq = 77")
-    con.commit()
-    con.close()
+    edit(copy, ("UPDATE records SET latency = latency + 1 WHERE seq = 77",))
     for extra in ((), ("--certificate", tmp_path / "c.json")):
         shown = called("audit", "verify", copy, *extra)
         assert shown.returncode == 4

@@ -1,0 +1,63 @@
+"""The tables of a run folder, compared exactly with what pbsdk and diskcache create.
+
+Whoever can write a run folder could put a view or a virtual table where a table belongs, and answer the report
+otherwise than the verifier. So whatever reads a ledger first compares its schema, statement by statement; anything
+that is missing, different or added is refused before a row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from pbsdk.errors import LedgerCorrupted, LedgerError
+from pbsdk.ledger.chain import SCHEMA
+
+__all__ = ["check_schema", "is_unfinished"]
+
+_COUNTERS = (
+    ("count_insert", "INSERT", "+ 1"),
+    ("count_delete", "DELETE", "- 1"),
+    ("size_insert", "INSERT", "+ NEW.size"),
+    ("size_update", "UPDATE", "+ NEW.size - OLD.size"),
+    ("size_delete", "DELETE", "- OLD.size"),
+)
+_TRIGGER = 'CREATE TRIGGER Settings_{} AFTER {} ON Cache FOR EACH ROW BEGIN UPDATE Settings SET value = value {} WHERE key = "{}"; END'
+_DISKCACHE = (
+    "CREATE TABLE Settings ( key TEXT NOT NULL UNIQUE, value)",
+    """CREATE TABLE Cache ( rowid INTEGER PRIMARY KEY, key BLOB, raw INTEGER, store_time REAL, expire_time REAL, access_time REAL,
+    access_count INTEGER DEFAULT 0, tag BLOB, size INTEGER DEFAULT 0, mode INTEGER DEFAULT 0, filename TEXT, value BLOB)""",
+    "CREATE UNIQUE INDEX Cache_key_raw ON Cache(key, raw)",
+    "CREATE INDEX Cache_expire_time ON Cache (expire_time)",
+    *(_TRIGGER.format(name, event, change, name.partition("_")[0]) for name, event, change in _COUNTERS),
+)
+_OURS = frozenset(" ".join(statement.split()) for statement in SCHEMA if statement.startswith("CREATE"))
+_THEIRS = frozenset(" ".join(statement.split()) for statement in _DISKCACHE)
+_UNSPOKEN = ("index", "sqlite_autoindex_Settings_1", "Settings")
+"""SQLite's own index behind UNIQUE, which has no statement."""
+
+
+Row = tuple[str, str, str, str | None]
+"""Type, name, table and statement, as `sqlite_master` has them."""
+
+
+def _statements(rows: Iterable[Row]) -> set[str]:
+    return {" ".join(str(sql).split()) for *what, sql in rows if sql is not None or tuple(what) != _UNSPOKEN}
+
+
+def is_unfinished(rows: Iterable[Row]) -> bool:
+    """Return whether a folder's maker died before our tables were there: they are all created at once, after diskcache's."""
+    return _statements(rows) <= _THEIRS
+
+
+def check_schema(rows: Iterable[Row], folder: Path) -> None:
+    """Raise an error unless the tables are exactly those of a ledger."""
+    listed = list(rows)
+    found = _statements(listed)
+    if not any(name == "records" for _, name, _, _ in listed):
+        raise LedgerError(f"{folder} holds a database that is not a pbsdk ledger (no records); use another run folder")
+    odd = found ^ (_OURS | _THEIRS)
+    if odd:
+        names = sorted(str(name) for _, name, _, sql in listed if " ".join(str(sql).split()) in odd)
+        what = f"has been changed: {', '.join(names)}" if names else "lacks a table, an index or a trigger"
+        raise LedgerCorrupted(f"{folder}: the schema {what}; nothing was read. Use another run folder")
