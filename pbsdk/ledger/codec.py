@@ -25,7 +25,7 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -40,14 +40,18 @@ __all__ = [
     "decode",
     "encode",
     "encoded_size",
+    "is_storable_of",
     "join_parts",
+    "noted_words",
     "pack_tokens",
     "query_key",
     "set_digest",
     "set_key",
     "set_named_in",
     "split_parts",
+    "storable",
     "unpack_tokens",
+    "words_in",
 ]
 
 KEY_VERSION = 1
@@ -108,6 +112,44 @@ def join_parts(content: str, tokens: str) -> str:
     ('c0ffee', 'whole')
     """
     return f"{content} {tokens}"
+
+
+def noted_words(words: Mapping[int, str]) -> str:
+    """Return words of an open vocabulary as the record of the answer that was the first to show them keeps them.
+
+    >>> noted_words({7: " great"})
+    '{"7":" great"}'
+    """
+    return json.dumps({str(token): word for token, word in sorted(words.items())}, separators=(",", ":"))
+
+
+def words_in(note: str) -> dict[int, str]:
+    """Return the words that the note of an answer's record holds."""
+    return {int(token): str(word) for token, word in json.loads(note).items()} if note else {}
+
+
+def storable(text: str) -> str:
+    r"""Return a text that SQLite can hold: one with half characters (lone surrogates) as a JSON string.
+
+    >>> storable("fine"), storable("\ud800")
+    ('fine', '"\\ud800"')
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return json.dumps(text)
+    return text
+
+
+def is_storable_of(stored: str, name: str) -> bool:
+    """Return whether a stored text is what `storable` made of the text with this digest."""
+    if digest(stored) == name:
+        return True
+    try:
+        text = json.loads(stored)
+    except ValueError:
+        return False
+    return isinstance(text, str) and storable(text) == stored and digest(text) == name
 
 
 def split_parts(note: str) -> tuple[str, str]:

@@ -25,29 +25,14 @@ from pbsdk.ledger import forking
 from pbsdk.ledger.chain import FORMAT, SCHEMA
 from pbsdk.ledger.liveness import folder_lock
 from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
-from pbsdk.ledger.schema import is_unfinished
+from pbsdk.ledger.schema import SETTINGS, is_unfinished
 
 __all__ = ["RunFolder"]
 
-_SETTINGS = {
-    "eviction_policy": "none",
-    "cull_limit": 0,
-    "size_limit": 2**62,
-    "statistics": 0,
-    "tag_index": 0,
-    "disk_min_file_size": 2**62,
-    "sqlite_auto_vacuum": 0,
-    "sqlite_journal_mode": "wal",
-    "sqlite_mmap_size": 0,
-    "sqlite_synchronous": 1,
-    "sqlite_wal_autocheckpoint": 4096,
-}
 _PRAGMAS = tuple(
-    f"PRAGMA {name.removeprefix('sqlite_')} = {value}"
-    for name, value in _SETTINGS.items()
-    if name.startswith("sqlite_")
+    f"PRAGMA {name.removeprefix('sqlite_')} = {value}" for name, value in SETTINGS.items() if name.startswith("sqlite_")
 )
-"""Of those, what each connection must be told."""
+"""Of the settings, what each connection must be told."""
 _PATIENCE = 60
 """Seconds to wait for another process's transaction."""
 
@@ -90,7 +75,7 @@ class _Cache(diskcache.Cache, forking.Forkable):  # type: ignore[misc]  # diskca
         self._connections: weakref.WeakSet[_Connection] = weakref.WeakSet()
         self._forks = 0
         forking.watch(self)
-        super().__init__(os.path.abspath(folder), timeout=_PATIENCE, disk=_BytesOnly, **_SETTINGS)  # noqa: PTH100 - resolve() would follow links
+        super().__init__(os.path.abspath(folder), timeout=_PATIENCE, disk=_BytesOnly, **SETTINGS)  # noqa: PTH100 - resolve() would follow links
 
     @property
     def _con(self) -> sqlite3.Connection:

@@ -20,7 +20,7 @@ from pbsdk.backend import MaskDistribution, MaskedQuery, digest
 from pbsdk.errors import LedgerError
 from pbsdk.ledger.budget import Need, QueryBudget, Totals, scope_of
 from pbsdk.ledger.chain import Event, append
-from pbsdk.ledger.codec import WHOLE, answer_digest, join_parts
+from pbsdk.ledger.codec import WHOLE, answer_digest, join_parts, noted_words, storable
 
 __all__ = [
     "Ask",
@@ -166,7 +166,7 @@ def reserve(
         [(a.key, *owner, a.query.phase, a.example, a.prompt, a.tokens, tries.get(a.key, 0)) for a in asks],
     )
     con.executemany(
-        "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: _storable(ask.query.prompt) for ask in asks}.items()
+        "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: storable(ask.query.prompt) for ask in asks}.items()
     )
     con.execute(
         "UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), estimate)
@@ -205,9 +205,11 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
     return result
 
 
-def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result]) -> None:
-    """Record the answers that came, and list their digests."""
+def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result], words: Mapping[int, str]) -> None:
+    """Record the answers that came, list their digests, and keep the words that they are the first to show."""
     events, settled = [], 0
+    note = noted_words(words) if words else ""
+    con.executemany("INSERT OR REPLACE INTO words VALUES (?, ?)", words.items())
     for result in results:
         tries, estimate = _take(con, owner, result.ask.key)
         read = result.answer.read_tokens or estimate
@@ -222,8 +224,10 @@ def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result]) -> 
                 cut=result.answer.cut_tokens,
                 mass=result.mass,
                 answer=answer_digest(result.data),
+                note=note,
             )
         )
+        note = ""  # the first of them has it
     con.execute("UPDATE totals SET tokens = tokens + ?", (settled,))
     first = append(con, events) - len(events) + 1
     con.executemany(
@@ -299,8 +303,3 @@ def _give_back(con: sqlite3.Connection, what: tuple[str, str, str], tokens: int,
         f"UPDATE totals SET passes = passes - ?, tokens = tokens - ?, {change}",  # noqa: S608 - two constants
         (int(left == 0), tokens),
     )
-
-
-def _storable(text: str) -> str:
-    """Return a text that SQLite can hold: lone surrogates are escaped."""
-    return text.encode("utf-8", "backslashreplace").decode()

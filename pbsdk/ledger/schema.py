@@ -1,4 +1,4 @@
-"""The tables of a run folder, compared exactly with what pbsdk and diskcache create.
+"""The tables of a run folder and the settings beside them, compared exactly with what pbsdk and diskcache create.
 
 Whoever can write a run folder could put a view or a virtual table where a table belongs, and answer the report
 otherwise than the verifier. So whatever reads a ledger first compares its schema, statement by statement; anything
@@ -13,7 +13,24 @@ from pathlib import Path
 from pbsdk.errors import LedgerCorrupted, LedgerError
 from pbsdk.ledger.chain import SCHEMA
 
-__all__ = ["check_schema", "is_unfinished"]
+__all__ = ["DISKCACHE_NAMES", "SETTINGS", "check_schema", "is_unfinished"]
+
+SETTINGS: dict[str, int | str] = {
+    "eviction_policy": "none",
+    "cull_limit": 0,
+    "size_limit": 2**62,
+    "statistics": 0,
+    "tag_index": 0,
+    "disk_min_file_size": 2**62,
+    "sqlite_auto_vacuum": 0,
+    "sqlite_journal_mode": "wal",
+    "sqlite_mmap_size": 0,
+    "sqlite_synchronous": 1,
+    "sqlite_wal_autocheckpoint": 4096,
+}
+"""What diskcache is told, each time a folder is opened."""
+DISKCACHE_NAMES = frozenset({*SETTINGS, "sqlite_cache_size", "disk_pickle_protocol", "count", "size", "hits", "misses"})
+"""The names of all settings that diskcache keeps."""
 
 _COUNTERS = (
     ("count_insert", "INSERT", "+ 1"),

@@ -16,21 +16,23 @@ import os
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from pbsdk.backend import digest
 from pbsdk.errors import LedgerCorrupted
 from pbsdk.ledger.budget import SCOPE_OF_PHASE
-from pbsdk.ledger.chain import FIELDS, GENESIS, Record, link
+from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS, Record, link
 from pbsdk.ledger.codec import (
     SET_PREFIX,
     TOKEN_BYTES,
     answer_digest,
+    is_storable_of,
     query_key,
     set_digest,
     set_named_in,
     split_parts,
     unpack_tokens,
+    words_in,
 )
 from pbsdk.ledger.reader import LedgerReader
+from pbsdk.ledger.schema import DISKCACHE_NAMES, SETTINGS
 
 __all__ = ["Verification", "verify_run"]
 
@@ -77,6 +79,8 @@ class _Verifier:
         self._reader = reader
         self._model = reader.model().digest
         self._in_flight: dict[str, str] = {}
+        self._sessions: set[str] = set()
+        self._words: dict[int, str] = {}
         self._sets = {
             name.removeprefix(SET_PREFIX)
             for (name,) in reader.select("SELECT key FROM Cache WHERE raw = 1 AND typeof(key) = 'text'")
@@ -88,6 +92,7 @@ class _Verifier:
         self._answers()
         self._names()
         self._counters()
+        self._rest()
         records, head = self._reader.head()
         return Verification(str(self._reader.folder), records, self._reader.rows("answers"), head)
 
@@ -123,6 +128,7 @@ class _Verifier:
         if state == "opened":
             if json.loads(note)["model"] != self._reader.meta()["model"]:
                 raise self._broken(f"record {seq}: the folder names a different model than the one that was asked")
+            self._sessions.add(record.session)
             return
         if state == "hit":
             return
@@ -137,8 +143,9 @@ class _Verifier:
                 raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
 
     def _answer(self, record: Record, stored: tuple[Any, ...]) -> None:
-        """Check the answer's bytes, and that its token set exists."""
+        """Check the answer's bytes, and that its token set exists; remember the words that it was the first to show."""
         seq = record.seq
+        self._words |= words_in(record.note)
         raw, mode, filename, value = stored
         if (raw, mode, filename) != (1, 1, None) or type(value) is not bytes:
             raise self._broken(f"record {seq}: its answer is missing or was not written by pbsdk")
@@ -173,7 +180,7 @@ class _Verifier:
         """Check that every prompt has its text, and that the text matches its digest."""
         names = self._reader.names()
         for name, text in names.items():
-            if digest(text) != name and "\\ud" not in text:  # lone surrogates are escaped, so the digest differs
+            if not is_storable_of(text, name):
                 raise self._broken(f"the text of prompt {name} was changed: it doesn't match its digest")
         for seq, prompt in self._reader.select(
             "SELECT min(seq), prompt FROM records WHERE state = 'reserved' GROUP BY prompt ORDER BY 1"
@@ -209,3 +216,26 @@ class _Verifier:
             odd = min(key for key in listed | self._in_flight if listed.get(key) != self._in_flight.get(key))
             rows = self._reader.select("SELECT coalesce(max(seq), 0) FROM records WHERE query = ?", odd)
             raise self._broken(f"record {next(rows)[0]}: the list of queries in flight doesn't match it")
+
+    def _rest(self) -> None:
+        """Check what no record counts: the vocabulary, token sets, streams, and diskcache's own columns and settings."""
+        if self._reader.words() != self._words:
+            raise self._broken("the words of the vocabulary are not those that the records hold")
+        if {name for (name,) in self._reader.select("SELECT digest FROM sets")} != self._sets:
+            raise self._broken("the list of token sets doesn't match the sets that are stored")
+        if {name for (name,) in self._reader.select("SELECT session FROM streams")} - self._sessions:
+            raise self._broken("it lists a stream of a session that no record opened")
+        meta = self._reader.meta()
+        if set(meta) != {"format", "model"} or meta["format"] != str(FORMAT):
+            raise self._broken(
+                f"its description ({', '.join(sorted(meta))}) is not that of a ledger of format {FORMAT}"
+            )
+        if any(self._reader.select("SELECT 1 FROM Cache WHERE expire_time IS NOT NULL OR tag IS NOT NULL LIMIT 1")):
+            raise self._broken("an answer was marked to expire, or with a tag, which pbsdk never does")
+        settings = dict(self._reader.select("SELECT key, value FROM Settings"))
+        expected = SETTINGS | {"count": self._reader.rows("Cache"), "size": 0}
+        odd = sorted(
+            {name for name in expected if settings.get(name) != expected[name]} | settings.keys() - DISKCACHE_NAMES
+        )
+        if odd:
+            raise self._broken(f"diskcache's settings were changed: {', '.join(odd)}")

@@ -194,8 +194,7 @@ class QueryLedger(forking.Forkable):
                 con.execute("INSERT OR IGNORE INTO sets VALUES (?)", (name,))
             for result in results:
                 self._run.set(result.ask.key, result.data)
-            con.executemany("INSERT OR REPLACE INTO words VALUES (?, ?)", (words or {}).items())
-            accounts.finish(con, owner, results)
+            accounts.finish(con, owner, results, words or {})
         if tokens is not None:
             self._sets[name] = tokens.copy()
         return [decode(result.data, self._token_set) for result in results]

@@ -452,6 +452,18 @@ TAMPERING = {
     "a pass forgotten": ["DELETE FROM passes WHERE scope = 'predict'"],
     "a total lowered": ["UPDATE totals SET passes = passes - 1"],
     "tokens lowered": ["UPDATE totals SET tokens = tokens - 1"],
+    "a token set listed": ["INSERT INTO sets VALUES ('x')"],
+    "a token set unlisted": ["DELETE FROM sets"],
+    "a word planted": ["INSERT INTO words VALUES (5, ' great')"],
+    "a stream planted": ["INSERT INTO streams VALUES ('nobody', 1)"],
+    "a prompt's text changed": ["UPDATE names SET text = text || ' \\ud800'"],
+    "a format changed": ["UPDATE meta SET value = '0' WHERE name = 'format'"],
+    "a description planted": ["INSERT INTO meta VALUES ('more', 'x')"],
+    "an answer made to expire": ["UPDATE Cache SET expire_time = 1 WHERE rowid = (SELECT min(rowid) FROM Cache)"],
+    "an answer tagged": ["UPDATE Cache SET tag = 'x' WHERE rowid = (SELECT min(rowid) FROM Cache)"],
+    "a setting changed": ["UPDATE Settings SET value = 10 WHERE key = 'cull_limit'"],
+    "a setting planted": ["INSERT INTO Settings VALUES ('disk_nonsense', 1)"],
+    "a setting's count changed": ["UPDATE Settings SET value = value + 1 WHERE key = 'count'"],
     "a query put in flight": [
         "INSERT INTO inflight SELECT query, 'x', 1, 'sent', phase, example, prompt, 0, 1 FROM records WHERE seq = 6",
     ],
@@ -543,7 +555,10 @@ def test_a_prompt_with_odd_characters_can_be_recorded(tmp_path):
     lm.fill([MaskedQuery((Part("prompt", "x\ud800"), Part("mask")), "e", "x\ud800 \x00 é <mask>")])
     lm.ledger.verify()
     with lm.ledger.reader() as reader:
-        assert list(reader.names().values()) == ["x\\ud800 \x00 é <mask>"]
+        assert [json.loads(text) for text in reader.names().values()] == ["x\ud800 \x00 é <mask>"]
+    edit(tmp_path, ("UPDATE names SET text = replace(text, 'mask', 'task')",))
+    with pytest.raises(LedgerCorrupted, match="was changed"):
+        lm.ledger.verify()
 
 
 def test_reading_what_is_no_run_folder_says_so(tmp_path):

@@ -9,6 +9,7 @@ import threading
 import numpy as np
 import pytest
 from helpers.meter import grid, metered, query, rows, same, states
+from helpers.tampering import edit
 
 from pbsdk.backend import Abilities, MaskDistribution, OpenVocabulary, Phase
 from pbsdk.errors import (
@@ -18,6 +19,7 @@ from pbsdk.errors import (
     BadAnswer,
     BudgetExceeded,
     InputError,
+    LedgerCorrupted,
     LedgerError,
     QueryRefused,
 )
@@ -569,6 +571,11 @@ def test_the_words_of_an_open_vocabulary_are_kept_with_the_answers(tmp_path):
         narrow = lm.fill([query(2)], again.tokens[:2])[0]
         assert narrow.rest is not None
     assert verify_run(tmp_path / "run").records
+    one, other = first.tokens[:2].tolist()
+    swapped = f"CASE token WHEN {one} THEN ? WHEN {other} THEN ? ELSE word END"
+    edit(tmp_path / "run", (f"UPDATE words SET word = {swapped}", said[1], said[0]))
+    with pytest.raises(LedgerCorrupted, match="the words of the vocabulary"):
+        verify_run(tmp_path / "run")
 
 
 def test_the_mass_seen_is_of_what_a_provider_shows_and_not_of_what_was_asked_for(tmp_path):
