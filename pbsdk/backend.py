@@ -199,12 +199,32 @@ class OpenVocabulary(Vocabulary):
         self._known[token] = word
         self._tokens.setdefault(word, token)
 
+    def believe(self, token: int, word: str) -> bool:
+        """Remember what somebody else says a token says, if the token's number proves it and there is room; return whether.
+
+        It only says what the token says: `find` still looks for words that the model itself has shown.
+        """
+        if token in self._known:
+            return self._known[token] == word
+        if len(self._known) >= MOST_WORDS or _number_of(word) != token:
+            return False
+        self._known[token] = word
+        return True
+
     def token_of(self, word: str) -> int:
         """Return the token that says exactly `word`, adding one if necessary."""
         if word not in self._tokens:
-            # 48 bits: exact in every number format, and no two words collide in practice.
-            self.learn(int(digest(word)[:12], 16), word)
+            self.learn(_number_of(word), word)
         return self._tokens[word]
+
+
+MOST_WORDS = 1_000_000
+"""How many words an open vocabulary holds before it believes nobody but the model."""
+
+
+def _number_of(word: str) -> int:
+    """Return the token of a word, where the model doesn't number its tokens."""
+    return int(digest(word)[:12], 16)  # 48 bits: exact in every number format, and no two words collide in practice
 
 
 @dataclass(frozen=True)

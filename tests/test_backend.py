@@ -147,6 +147,22 @@ def test_an_open_vocabulary_learns_and_numbers_words_alike_everywhere():
     assert len(other) == 2
 
 
+def test_an_open_vocabulary_believes_others_only_what_the_number_proves(monkeypatch):
+    words, other = OpenVocabulary(), OpenVocabulary()
+    token = other.token_of(" good")
+    assert words.believe(token, " good")
+    assert words[token] == " good"
+    assert words.find("good") is None  # the model itself has not shown it
+    assert not words.believe(token, " bad")
+    assert not words.believe(17, " bad")
+    words.learn(18, " fine")
+    assert not words.believe(18, " bad")
+    assert words[18] == " fine"
+    monkeypatch.setattr("pbsdk.backend.MOST_WORDS", 2)
+    assert not words.believe(other.token_of(" more"), " more")
+    assert len(words) == 2
+
+
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4))
 def test_digests_differ_where_pieces_do(one, other):
     assert (digest(*one) == digest(*other)) == (one == other)

@@ -227,8 +227,11 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
             raise HTTPException(404, f"this server answers for {backend.identity.name}, not for the model asked for")
         queries, asked = request.unpacked(), request.asked()
         if open_words is not None:
-            for token, word in request.words.items():
-                open_words.learn(token, word)
+            for (
+                token,
+                word,
+            ) in request.words.items():  # a server that was restarted knows none; clients may not teach it others
+                open_words.believe(token, word)
         failure = None
         try:
             answered = dict(enumerate(await desk.fill(queries, asked)))

@@ -105,29 +105,46 @@ def test_an_adapter_that_breaks_is_a_500_that_may_have_run():
     assert "secret detail" not in str(caught.value)
 
 
+class Open(FakeBackend):
+    """A model that shows what its tokens say only as they appear."""
+
+    def __init__(self):
+        super().__init__(top=10)
+        self.closed, self.vocabulary = self.vocabulary, OpenVocabulary()
+
+    def fill(self, queries, tokens=None):
+        self.vocabulary, opened = self.closed, self.vocabulary
+        try:
+            answers = super().fill(queries, tokens)
+        finally:
+            self.vocabulary = opened
+        for answer in answers:
+            for token in answer.tokens:
+                opened.learn(int(token), self.closed[int(token)])
+        return answers
+
+
 def test_an_open_vocabulary_is_learned_on_the_way():
-    class Open(FakeBackend):
-        def __init__(self):
-            super().__init__(top=10)
-            self.closed, self.vocabulary = self.vocabulary, OpenVocabulary()
-
-        def fill(self, queries, tokens=None):
-            self.vocabulary, opened = self.closed, self.vocabulary
-            try:
-                answers = super().fill(queries, tokens)
-            finally:
-                self.vocabulary = opened
-            for answer in answers:
-                for token in answer.tokens:
-                    opened.learn(int(token), self.closed[int(token)])
-            return answers
-
     served = Open()
     with serving(served) as url, HttpBackend(url) as backend:
         (answer,) = backend.fill([query("x")])
         assert isinstance(backend.vocabulary, OpenVocabulary)
         assert len(backend.vocabulary) == 10
         assert all(backend.vocabulary[int(token)] == served.closed[int(token)] for token in answer.tokens)
+
+
+def test_a_client_cannot_teach_the_others_words():
+    served = Open()
+    with serving(served) as url, HttpBackend(url) as honest, HttpBackend(url) as liar:
+        (answer,) = honest.fill([query("x")])
+        first, second = answer.tokens[:2].tolist()
+        for token, word in ((first, " false"), (second, served.closed[first]), (998, " false"), (999, " more")):
+            liar.vocabulary.learn(token, word)
+        liar.fill([query("y")], np.array(sorted((first, second, 998, 999))))
+        assert served.vocabulary[first] == served.closed[first]
+        assert served.vocabulary[second] == served.closed[second]
+        assert {998, 999}.isdisjoint(served.vocabulary.known)
+        assert served.vocabulary.find("false") is None
 
 
 def test_a_wrong_token_is_refused_at_once_and_not_shown(url):
