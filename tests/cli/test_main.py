@@ -118,7 +118,7 @@ def test_an_interrupt_with_debug_shows_where(monkeypatch, tmp_path):
 
 def test_progress_goes_to_stderr_and_stdout_is_the_result_alone(fitted):
     folder, shown = fitted
-    assert json.loads(shown.stdout)["train"] == 52
+    assert json.loads(shown.stdout)["train"] == 64
     assert "asking" in shown.stderr
     common = ("predict", "model.json", "train.jsonl", "--backend", "fake", "--run", "run")
     quiet, loud = pbsdk(*common, cwd=folder), pbsdk(*common, "--progress", "--json", cwd=folder)
