@@ -56,7 +56,7 @@ def test_it_tells_what_works_though_torch_is_broken_and_shows_no_key(tmp_path):
     assert runs["runs/mine"]["bytes"] == sum(
         file.stat().st_size for file in (tmp_path / "runs" / "mine").rglob("*") if file.is_file()
     )
-    assert "not a pbsdk ledger" in runs["runs/deep/broken"]["note"]
+    assert "the schema lacks a table" in runs["runs/deep/broken"]["note"]
     assert found["storage"]["locks"]
     assert found["storage"]["free"] > 0
     assert [entry.name for entry in (tmp_path / "runs").iterdir() if entry.name.startswith(".")] == []
