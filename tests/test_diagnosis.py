@@ -37,7 +37,11 @@ def test_a_planted_wrong_label_is_among_the_suspects(fitted):
     row = int(np.argmax(sure.probabilities[np.arange(len(LABELS)), sure.material.labels]))
     wrong = list(LABELS)
     wrong[row] = next(label for label in sorted(set(LABELS)) if label != LABELS[row])
-    found = classifier(wrong).suspects(0.3)
+    doubted = classifier(wrong)
+    found, few = doubted.suspects(0.3), doubted.suspects(0.05)
+    assert all(one[3] <= 0.3 for one in found.rows)
+    assert few.rows == tuple(one for one in found.rows if one[3] <= 0.05)
+    assert len(few.rows) < len(found.rows)
     (planted,) = [one for one in found.rows if one[0] == row]
     assert planted[1:3] == (wrong[row], LABELS[row])
     assert planted[4] == TEXTS[row]
