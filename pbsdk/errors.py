@@ -13,7 +13,7 @@
     │   ├── QueryRefused         final; did not run
     │   │   └── NotRecorded      a replay has no such answer
     │   └── BadAnswer            retryable; ran
-    ├── BudgetExceeded           the budget doesn't allow it; nothing was sent
+    ├── BudgetExceeded           the budget doesn't allow it; says what was sent, if anything was
     ├── LedgerError              the run folder can't be used
     │   ├── LedgerMismatch       written by another model or a newer pbsdk
     │   └── LedgerCorrupted      its content doesn't match its digests
@@ -22,7 +22,8 @@
 
 A `BackendError` answers the three questions that a meter must ask: can the same query succeed later
 (`retryable`), may it have run, so that it must be paid for (`may_have_run`), and how long to wait
-(`retry_after`, in seconds). `answered` holds the part of a batch that did succeed.
+(`retry_after`, in seconds). The queries of a batch needn't share one fate: `answered` holds the part that did
+succeed, and `failures` the errors of those that failed in a way of their own.
 
 A `BudgetExceeded` carries what it means, so that a command line or a page can name the cure in its own words.
 
@@ -36,7 +37,9 @@ A `BudgetExceeded` carries what it means, so that a command line or a page can n
 from __future__ import annotations
 
 from collections.abc import Mapping, Sized
-from typing import ClassVar, Protocol
+from typing import Any, ClassVar, Protocol
+
+from pbsdk.visible import visible
 
 __all__ = [
     "BackendError",
@@ -62,7 +65,13 @@ __all__ = [
 
 
 class PbsdkError(Exception):
-    """The root of the tree."""
+    """The root of the tree; control characters that a message quotes are shown, not sent to the terminal."""
+
+    def __str__(self) -> str:
+        return visible(self._said())
+
+    def _said(self) -> str:
+        return super().__str__()
 
 
 class InputError(PbsdkError, ValueError):
@@ -80,7 +89,7 @@ class InputError(PbsdkError, ValueError):
         self.setting = setting
         self.value = value
 
-    def __str__(self) -> str:
+    def _said(self) -> str:
         return f"{self.problem} {self.setting}={self.value}" if self.setting else self.problem
 
 
@@ -117,12 +126,21 @@ class Answer(Protocol):
 
 
 class BackendError(PbsdkError):
-    """A batch of queries that was not, or only partly, answered."""
+    """A batch of queries that was not, or only partly, answered.
+
+    Args:
+        message: what went wrong, and the cure if there is one.
+        retryable: whether the same queries can succeed later.
+        may_have_run: whether the queries may have run, so that they must be paid for.
+        retry_after: how many seconds to wait before that.
+        answered: the answers that did come, by their position in the batch.
+        failures: by their position, why queries failed for which something else is true than for the rest.
+    """
 
     default_retryable: ClassVar[bool] = False
     default_may_have_run: ClassVar[bool] = False
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - independent facts, all keywords
         self,
         message: str,
         *,
@@ -130,12 +148,14 @@ class BackendError(PbsdkError):
         may_have_run: bool | None = None,
         retry_after: float | None = None,
         answered: Mapping[int, Answer] | None = None,
+        failures: Mapping[int, BackendError] | None = None,
     ) -> None:
         super().__init__(message)
         self.retryable = self.default_retryable if retryable is None else retryable
         self.may_have_run = self.default_may_have_run if may_have_run is None else may_have_run
         self.retry_after = retry_after
         self.answered: Mapping[int, Answer] = answered or {}
+        self.failures: Mapping[int, BackendError] = failures or {}
 
 
 class BackendUnavailable(BackendError):
@@ -167,7 +187,7 @@ class BadAnswer(BackendError):
 
 
 class BudgetExceeded(PbsdkError):
-    """The budget doesn't allow the queries; none of them was sent.
+    """The budget doesn't allow the queries, or what is left of them.
 
     Args:
         problem: what is wrong, in words, without the cure.
@@ -177,6 +197,8 @@ class BudgetExceeded(PbsdkError):
         asked: how much more was asked for; for a limit per example, by the example that asked for the most.
         left: how much of the limit was left.
         needed: the smallest limit that would allow it.
+        sent: how many queries the same call had sent before, retries included.
+        kept: how many answers it got for them; they are stored.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -188,6 +210,8 @@ class BudgetExceeded(PbsdkError):
         asked: float = 0,
         left: float = 0,
         needed: int = 0,
+        sent: int = 0,
+        kept: int = 0,
     ) -> None:
         super().__init__(problem)
         self.problem = problem
@@ -196,13 +220,15 @@ class BudgetExceeded(PbsdkError):
         self.asked = asked
         self.left = left
         self.needed = needed
+        self.sent = sent
+        self.kept = kept
 
     @property
     def per_example(self) -> bool:
         """Whether the limit applies to each example rather than to the whole run folder."""
         return self.limit in {"passes", "predict"}
 
-    def __str__(self) -> str:
+    def _said(self) -> str:
         if not self.limit:
             return self.problem
         return self.with_cure(f"connect(..., budget=QueryBudget({self.limit}={self.needed}))")
@@ -210,18 +236,27 @@ class BudgetExceeded(PbsdkError):
     def with_cure(self, cure: str) -> str:
         """Return the message with the cure in the caller's own words."""
         fewer = ", or use fewer prompts" if self.per_example else ""
-        return f"{self.problem}. None of it was sent. To allow it: {cure}{fewer}"
+        return f"{self.problem}. {self._sent()}. To allow it: {cure}{fewer}"
+
+    def _sent(self) -> str:
+        if not self.sent:
+            return "None of it was sent"
+        return (
+            f"{self.sent} queries were sent before that, retries included, and {self.kept} answers came and are kept; "
+            "nothing more was sent"
+        )
 
     def during(self, what: str) -> BudgetExceeded:
         """Return the same refusal, preceded by what was being done."""
-        return BudgetExceeded(
-            f"{what}: {self.problem}",
-            limit=self.limit,
-            allowed=self.allowed,
-            asked=self.asked,
-            left=self.left,
-            needed=self.needed,
-        )
+        return self._but(problem=f"{what}: {self.problem}")
+
+    def after(self, sent: int, kept: int) -> BudgetExceeded:
+        """Return the same refusal of a call that had sent queries before, and got answers."""
+        return self._but(sent=sent, kept=kept)
+
+    def _but(self, **changes: Any) -> BudgetExceeded:
+        facts = {name: value for name, value in vars(self).items() if not name.startswith("_")}  # not its notes
+        return BudgetExceeded(**{**facts, **changes})
 
 
 class LedgerError(PbsdkError):

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
+from pbsdk.visible import visible
+
 __all__ = [
     "Cell",
     "Table",
@@ -32,11 +34,14 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Cell:
-    """The text of a cell, and where the JSON form holds its value."""
+    """The text of a cell, on one line and safe to print, and where the JSON form holds its value."""
 
     text: str
     path: str = ""
     value: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", one_line(self.text))
 
 
 @dataclass(frozen=True)
@@ -53,12 +58,13 @@ class Table:
 
 
 def aligned(lines: Sequence[Sequence[str]]) -> str:
-    """Write lines of cells in columns.
+    """Write lines of cells in columns, each cell on one line and safe to print.
 
     >>> print(aligned([("word", "weight"), ("late", "1.5")]))
     word  weight
     late  1.5
     """
+    lines = [list(map(one_line, line)) for line in lines]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
@@ -73,9 +79,9 @@ def html_table(header: Sequence[str], lines: Iterable[Sequence[str]], caption: s
     """
 
     def row(cells: Sequence[str], tag: str) -> str:
-        return "<tr>" + "".join(f"<{tag}>{html.escape(cell)}</{tag}>" for cell in cells) + "</tr>"
+        return "<tr>" + "".join(f"<{tag}>{html.escape(visible(cell))}</{tag}>" for cell in cells) + "</tr>"
 
-    title = f"<caption>{html.escape(caption)}</caption>" if caption else ""
+    title = f"<caption>{html.escape(visible(caption))}</caption>" if caption else ""
     body = "".join(row(cells, "td") for cells in lines)
     return f"<table>{title}<thead>{row(header, 'th')}</thead><tbody>{body}</tbody></table>"
 
@@ -91,12 +97,12 @@ def number(value: float | None) -> str:
 
 
 def one_line(text: str) -> str:
-    r"""Write a prompt on one line.
+    r"""Write a prompt, or whatever else may hold anything, on one line that is safe to print.
 
     >>> print(one_line("<input>\nTopic: <mask>"))
     <input>\nTopic: <mask>
     """
-    return text.replace("\n", "\\n").replace("\t", "\\t")
+    return visible(text.replace("\n", "\\n").replace("\t", "\\t"))
 
 
 def limit(value: float | None) -> str:

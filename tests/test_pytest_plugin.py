@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numba.core.types  # noqa: F401 - can't be imported twice, and pytest in pytest forgets what it imports
 import pytest
 from platformdirs import user_cache_dir
 
@@ -175,7 +176,7 @@ def block(name):
 def test_the_pages_tests_pass_and_its_code_runs(pytester):
     for name in ("test_routing.py", "test_adapter.py"):
         (pytester.path / name).write_text(block(name))
-    pytester.runpytest_inprocess("-p", "no:cov", "-W", "error").assert_outcomes(passed=4 + 9)
+    pytester.runpytest_inprocess("-p", "no:cov", "-W", "error").assert_outcomes(passed=4 + 10)
     (plain,) = [code for code in BLOCKS if not code.startswith("# test_")]
     exec(compile(plain, "testing.md", "exec"), {})
     assert (pytester.path / "replayed.json").is_file()

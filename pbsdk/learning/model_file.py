@@ -2,7 +2,8 @@
 
 It holds the prompts as they were typed, what the head learned with the words beside the tokens, how it was trained and
 which model answers; no credentials, and no texts but those that prompts show as demonstrations, and the words and short runs
-of characters that the head `auto` may read. Version 1 knew the paper's head alone, version 2 no demonstrations; both are still read.
+of characters that the head `auto` may read. A digest covers all of it, so that damage is noticed; without that line an edited file
+is taken as it is. Version 1 knew the paper's head alone, version 2 no demonstrations; both are still read.
 """
 
 from __future__ import annotations
@@ -29,16 +30,20 @@ from pydantic import (
 
 from pbsdk.backend import ModelIdentity, OpenVocabulary, Vocabulary
 from pbsdk.errors import InputError, ModelFileError
+from pbsdk.foreign import bounded_file, bounded_json, check_digest, digest_of
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, TokenOf, Word, head_named
 from pbsdk.queries.templates import Demonstration, Style, Template
 from pbsdk.version import __version__
+from pbsdk.visible import visible_json
 
-__all__ = ["SavedClassifier", "SavedDemonstration", "TrainingFacts", "token_finder"]
+__all__ = ["SavedBackend", "SavedClassifier", "SavedDemonstration", "TrainingFacts", "token_finder"]
 
 Label = StrictBool | StrictInt | StrictFloat | StrictStr
 SCHEMA: Literal["pbsdk.ensemble"] = "pbsdk.ensemble"
 VERSION = 3
+MODEL_BYTES = 1 << 28
+"""How large a file may be."""
 
 
 class TrainingFacts(BaseModel):
@@ -50,6 +55,8 @@ class TrainingFacts(BaseModel):
     n_validation: int
     seed: int | None
     validation_accuracy: float | None
+    largest_share: float | None = None
+    """The share of the largest class among the texts that measured the accuracy."""
 
 
 class SavedDemonstration(BaseModel):
@@ -64,6 +71,15 @@ class SavedDemonstration(BaseModel):
     """A digest of the whole text or pair."""
 
 
+class SavedBackend(BaseModel):
+    """How to connect to the model, without secrets."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    name: str
+    options: dict[str, StrictBool | StrictInt | StrictFloat | StrictStr | None]
+
+
 class SavedClassifier(BaseModel):
     """A trained classifier as a file: everything to predict with, given the model."""
 
@@ -74,6 +90,8 @@ class SavedClassifier(BaseModel):
     pbsdk: str = __version__
     model: dict[str, str]
     """The identity of the model: its name and details."""
+    backend: SavedBackend | None = None
+    """What `connect` takes to open the model again, if whoever saved it said so."""
     classes: tuple[Label, ...]
     templates: tuple[str, ...]
     """The prompts of the pool, as they were typed."""
@@ -120,10 +138,12 @@ class SavedClassifier(BaseModel):
         word: Word,
         identity: ModelIdentity,
         facts: TrainingFacts,
+        backend: Mapping[str, Any] | None = None,
     ) -> SavedClassifier:
         """Put together what a file holds; `word` tells what a token says."""
         return cls(
             model=json.loads(identity.to_json()),
+            backend=None if backend is None else SavedBackend(**backend),
             classes=tuple(classes),
             templates=tuple(template.source for template in templates),
             label_names=next((template.labels for template in templates if template.labels), ()),
@@ -173,7 +193,10 @@ class SavedClassifier(BaseModel):
     def save(self, path: str | Path) -> None:
         """Write the file as a whole or not at all."""
         target = Path(path)
-        text = self.model_dump_json(by_alias=True, indent=2) + "\n"
+        content = self.model_dump(by_alias=True)
+        front = {name: content.pop(name) for name in ("schema", "version", "pbsdk")}
+        sealed = {**front, "digest": digest_of({**front, **content}), **content}
+        text = visible_json(sealed, indent=2) + "\n"  # which writes half characters too, the words of some vocabularies
         try:
             handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
             try:
@@ -196,11 +219,13 @@ class SavedClassifier(BaseModel):
         """Read what `save` wrote."""
         source = Path(path)
         try:
-            data = json.loads(source.read_text(encoding="utf-8"))
+            data = bounded_json(bounded_file(source, MODEL_BYTES))
         except OSError as error:
             raise ModelFileError(f"can't read {source}: {error.strerror or error}; check the path") from error
-        except (ValueError, RecursionError) as error:
-            raise ModelFileError(f"{source} is not JSON ({error}); give a file that `save` wrote") from error
+        except ValueError as error:
+            raise ModelFileError(
+                f"{source} is not JSON that can be read ({error}); give a file that `save` wrote"
+            ) from error
         if not isinstance(data, dict) or data.get("schema") != SCHEMA:
             raise ModelFileError(f"{source} is not a saved classifier; give a file that `save` wrote")
         version = data.get("version")
@@ -211,6 +236,10 @@ class SavedClassifier(BaseModel):
             )
         if version not in range(1, VERSION + 1) or isinstance(version, bool):
             raise ModelFileError(f"{source} has no version that exists ({version!r}); save the classifier again")
+        try:
+            check_digest(data)
+        except ValueError as error:
+            raise ModelFileError(f"{source} can't be trusted: {error}") from error
         try:
             saved = cls.model_validate(_as_of_today(data))
             saved.fitted()
@@ -224,10 +253,11 @@ class SavedClassifier(BaseModel):
 
 
 def _as_of_today(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a file's content in the present version of the format."""
+    """Return a file's content in the present version of the format, without its digest."""
+    rest = {name: value for name, value in data.items() if name != "digest"}
     if data["version"] > 1:
-        return {**data, "version": VERSION}
-    rest = {name: value for name, value in data.items() if name != "learners"}
+        return {**rest, "version": VERSION}
+    rest.pop("learners", None)
     return {**rest, "version": VERSION, "head": "boosting", "learned": {"learners": data.get("learners")}}
 
 
@@ -260,5 +290,5 @@ def _what(error: ValueError) -> str:
     if not isinstance(error, ValidationError):
         return str(error)
     first = error.errors()[0]
-    place = ".".join(str(piece) for piece in first["loc"])
+    place = ".".join(str(piece) for piece in first["loc"])[:100]
     return f"{place}: {first['msg']}" if place else first["msg"]

@@ -21,6 +21,7 @@ each. The result is a `PromptPool` that records how it was made.
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -32,6 +33,7 @@ import numpy.typing as npt
 
 from pbsdk.backend import ModelIdentity, digest
 from pbsdk.errors import InputError, SetupError, TemplateError
+from pbsdk.foreign import digest_of
 from pbsdk.plugins import WRITERS
 from pbsdk.queries.examples import read_examples, read_labels
 from pbsdk.queries.pools import PromptPool, Provenance
@@ -263,11 +265,13 @@ def _drawn(classes: Sequence[Any], per_class: int | None, seed: int) -> list[int
 
 
 def write_pool(pool: PromptPool, path: str | Path) -> Path:
-    """Write a pool to a JSON file that `read_pool` and `prompts=` take."""
+    """Write a pool to a JSON file that `read_pool` and `prompts=` take, with a digest by which damage is noticed."""
     target = Path(path)
+    content = json.loads(pool.model_dump_json(exclude_none=True))
+    sealed = {"digest": digest_of(content), **content}
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(pool.model_dump_json(indent=2, exclude_none=True) + "\n", "utf-8")
+        target.write_text(json.dumps(sealed, indent=2, ensure_ascii=False) + "\n", "utf-8")
     except OSError as error:
         raise InputError(f"the pool can't be written to {path}: {error.strerror}; choose another file") from error
     return target

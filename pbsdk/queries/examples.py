@@ -66,9 +66,7 @@ def read_labels(labels: Any, count: int, *, name: str = "labels") -> np.ndarray[
         raise InputError(f"{name} must be one label per text; this is an array of shape {values.shape}")
     if len(values) != count:
         raise InputError(f"there are {count} texts and {len(values)} {name}; give one label per text")
-    kinds: dict[str, int] = {}
-    for at, value in enumerate(values.tolist()):
-        kinds.setdefault(_kind(value, f"{name}[{at}]"), at)
+    kinds = {_kind(value, f"{name}[{at}]") for at, value in enumerate(values.tolist())}
     if len(kinds) > 1:
         raise InputError(f"{name} mixes types ({', '.join(sorted(kinds))}); use strings or integers throughout")
     return values if known or not count else _typed(values.tolist(), name)

@@ -6,16 +6,16 @@ Template(source='<input> This text is about <mask>')
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Iterable, Sequence
 from importlib import resources
 from pathlib import Path
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from pbsdk.backend import Abilities
 from pbsdk.errors import InputError, TemplateError
+from pbsdk.foreign import bounded_file, bounded_json, check_digest
 from pbsdk.queries.templates import MARKER, Template
 
 __all__ = [
@@ -28,6 +28,10 @@ __all__ = [
     "pool_names",
     "read_pool",
 ]
+
+
+POOL_BYTES = 1 << 24
+"""How large a pool's file may be."""
 
 
 class Provenance(BaseModel):
@@ -130,25 +134,33 @@ def choosers(prompts: object) -> frozenset[str]:
 def load_pool(name: str | Path) -> PromptPool:
     """Load a pool that comes with pbsdk by its name, or one from a JSON file."""
     if isinstance(name, str) and name in pool_names():
-        return _parsed((resources.files("pbsdk") / "prompts" / f"{name}.json").read_text("utf-8"), name)
+        return _parsed((resources.files("pbsdk") / "prompts" / f"{name}.json").read_bytes(), name)
     path = Path(name)
     if path.is_file():
         try:
-            return _parsed(path.read_text("utf-8"), str(name))
-        except UnicodeDecodeError as error:
-            raise InputError(f"the prompt file {name} is not UTF-8 text") from error
+            data = bounded_file(path, POOL_BYTES)
+        except OSError as error:
+            raise InputError(f"the prompt file {name} can't be read: {error.strerror}") from error
+        except ValueError as error:
+            raise InputError(f"the prompt file {name} can't be read: {error}; a pool is a list of prompts") from error
+        return _parsed(data, str(name))
     if MARKER.search(str(name)):
         raise InputError(f"prompts is one string, {str(name)!r}; give a list of prompts, such as [prompt]")
     raise InputError(f"no pool and no file is called {str(name)!r}; the pools are {', '.join(pool_names())}")
 
 
-def _parsed(text: str, name: str) -> PromptPool:
+def _parsed(data: bytes, name: str) -> PromptPool:
     try:
-        content = json.loads(text)
+        content = bounded_json(data)
+        if isinstance(content, dict):
+            check_digest(content)
+            content.pop("digest", None)
         return PromptPool.model_validate({"prompts": content} if isinstance(content, list) else content)
-    except (json.JSONDecodeError, ValidationError) as error:
+    except UnicodeDecodeError as error:
+        raise InputError(f"the prompt file {name} is not UTF-8 text") from error
+    except ValueError as error:
         raise InputError(
-            f'the prompt file {name} can\'t be read: {error}; it is {{"prompts": [...]}}, or a list of prompts'
+            f'the prompt file {name} can\'t be read: {str(error)[:500]}; it is {{"prompts": [...]}}, or a list of prompts'
         ) from error
 
 

@@ -103,6 +103,14 @@ class BackendContract:
             (answer,) = backend.fill(self._queries(backend, text))
             assert len(answer.codes)
 
+    def test_no_more_is_read_than_a_budget_reserves(self, backend: MaskedLMBackend) -> None:
+        """However long or odd the text: `most_tokens` is an upper bound."""
+        for text in ("Rain.", "", "word " * 3000, "naïve café 日本語 🙂 \ufdfa"):
+            (query,) = self._queries(backend, text)
+            (answer,) = backend.fill([query])
+            assert answer.read_tokens <= backend.most_tokens(query)
+            assert 0 < backend.count_tokens(query) <= backend.most_tokens(query)
+
     def test_what_follows_the_mask_matters_as_promised(self, backend: MaskedLMBackend) -> None:
         """A causal model doesn't read it; a masked one does."""
         (query,) = self._queries(backend, "The weather is fine today.")

@@ -65,6 +65,10 @@ def _seed(*pieces: str) -> int:
     return int(digest(*pieces)[:15], 16)
 
 
+def _length(parts: Sequence[Part]) -> int:
+    return 1 + sum(len(part.text.split()) for part in parts)
+
+
 class FakeBackend(MaskedLMBackend):
     """A deterministic stand-in for a language model, with a memory.
 
@@ -153,11 +157,22 @@ class FakeBackend(MaskedLMBackend):
             raise failure
         return [self._answer(query, tokens) for query in queries]
 
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens it reads, exactly: its tokens are words."""
+        return _length(self._read(query))
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens it reads."""
+        return self.count_tokens(query)
+
+    def _read(self, query: MaskedQuery) -> Sequence[Part]:
+        return query.before_mask() if self.abilities.mask == "last" else query.parts
+
     def _answer(self, query: MaskedQuery, tokens: Tokens | None) -> MaskDistribution:
-        parts = query.before_mask() if self.abilities.mask == "last" else query.parts
+        parts = self._read(query)
         logits = self._logits(parts)
         logprobs = logits - np.log(np.exp(logits).sum())
-        read = 1 + sum(len(part.text.split()) for part in parts)
+        read = _length(parts)
         if self.abilities.top is not None:
             best = np.argsort(-logprobs, kind="stable")[: self.abilities.top]
             return MaskDistribution.from_logprobs(logprobs[best], best, top=True, read_tokens=read)

@@ -21,11 +21,13 @@ import hashlib
 import json
 import os
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Self
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, InstanceOf, StrictBool, StrictStr, ValidationError
 
 from pbsdk.backend import (
     Abilities,
@@ -38,6 +40,7 @@ from pbsdk.backend import (
     Vocabulary,
 )
 from pbsdk.errors import InputError, LedgerCorrupted, NotRecorded, RecordingError
+from pbsdk.foreign import LISTS, bounded_file, bounded_json
 from pbsdk.ledger.codec import SET_PREFIX, answer_digest, decode, pack_tokens, set_digest, unpack_tokens
 from pbsdk.ledger.reader import LedgerReader, check_format
 from pbsdk.metering.meter import MeteredBackend
@@ -46,7 +49,17 @@ from pbsdk.version import __version__
 __all__ = ["RecordedAnswer", "RecordedVocabulary", "Recording"]
 
 FORMAT = 1
+FILE_BYTES = 1 << 34
+"""How large a recording may be."""
 _MAGIC = b"pbsdk-recording "
+_LEAST_BOUND = 1 << 24
+_MOST_SHRUNK = 32
+"""How many times its size a file may unpack to; real answers are nearly all noise, and hardly shrink."""
+
+_Count = Annotated[int, Field(strict=True, ge=1, lt=1 << 32)]
+_Place = Annotated[int, Field(strict=True, ge=0, lt=1 << 32)]
+_Word = InstanceOf[str]  # half a character too, which pydantic's own check refuses
+_Token = Annotated[int, Field(strict=True, ge=0, lt=1 << 63)]
 
 
 @dataclass(frozen=True)
@@ -166,6 +179,10 @@ class Recording:
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the file, whole or not at all."""
         file = Path(path)
+        if len(self.answers) + len(self.words) + 8 > LISTS:
+            raise RecordingError(
+                f"{file} would hold more than {LISTS:,} answers and words; record the phases one by one"
+            )
         prompts = sorted({answer.prompt for answer in self.answers.values()})
         number = {prompt: at for at, prompt in enumerate(prompts)}
         index = {
@@ -181,7 +198,10 @@ class Recording:
         front = json.dumps(index, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
         data = b"".join(answer.data for _, answer in sorted(self.answers.items()))
         # Codes are two bytes: the high ones are similar, the low ones are noise; stored apart they compress better.
-        body = zlib.compress(len(front).to_bytes(8, "little") + front + data[1::2] + data[::2], 9)
+        content = len(front).to_bytes(8, "little") + front + data[1::2] + data[::2]
+        body = zlib.compress(content, 9)
+        if len(content) > _most_unpacked(len(body)):  # answers that are all alike: stored as they are, they can be read
+            body = zlib.compress(content, 0)
         header = {
             "format": FORMAT,
             "model": self.identity.to_json(),
@@ -205,13 +225,17 @@ class Recording:
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read a file, and check that it is unchanged."""
         try:
-            line, _, body = Path(path).read_bytes().partition(b"\n")
+            line, _, body = bounded_file(path, FILE_BYTES).partition(b"\n")
         except OSError as error:
             raise RecordingError(f"the recording {path} can't be read: {error.strerror}") from error
+        except ValueError as error:
+            raise RecordingError(
+                f"the recording {path} can't be read: {error}; record fewer phases or texts"
+            ) from error
         if not line.startswith(_MAGIC):
             raise RecordingError(f"{path} is not a pbsdk recording; `pbsdk record RUN FILE` makes one")
         try:
-            header = json.loads(line[len(_MAGIC) :])
+            header = bounded_json(line[len(_MAGIC) :])
             written = header["format"]
             if isinstance(written, int) and written > FORMAT:
                 raise RecordingError(
@@ -220,31 +244,97 @@ class Recording:
                 )
             if header.pop("sha256") != _checksum(header, body):
                 raise RecordingError(f"{path} was changed or cut off: it doesn't match its checksum; record it again")
-            return cls._parsed(header, zlib.decompress(body))
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, zlib.error, LedgerCorrupted) as error:
+            return cls._parsed(_Header.model_validate(header), memoryview(_unpacked(body)))
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"]))[:100]
+            raise RecordingError(f"{path} can't be read ({where}: {first['msg']}); record it again") from error
+        except (ValueError, KeyError, IndexError, TypeError, zlib.error, LedgerCorrupted) as error:
             raise RecordingError(f"{path} can't be read ({error}); record it again") from error
 
     @classmethod
-    def _parsed(cls, header: dict[str, Any], content: bytes) -> Self:
-        length = int.from_bytes(content[:8], "little")
-        index = json.loads(content[8 : 8 + length].decode("utf-8", "surrogatepass"))
-        packed = content[8 + length :]
+    def _parsed(cls, header: _Header, content: memoryview) -> Self:
+        front = 8 + int.from_bytes(content[:8], "little")
+        index = _Index.model_validate(bounded_json(str(content[8:front], "utf-8", "surrogatepass")))
+        packed = content[front:]
+        if sum(size for *_, size in index.answers) != len(packed):
+            raise ValueError("its answers are not as long as its index says")
         data = bytearray(len(packed))
         data[1::2], data[::2] = packed[: len(packed) // 2], packed[len(packed) // 2 :]
         answers, at = {}, 0
-        for key, example, prompt, size in index["answers"]:
-            answers[key] = RecordedAnswer(bytes(data[at : at + size]), example, header["prompts"][prompt])
+        for key, example, prompt, size in index.answers:
+            answers[key] = RecordedAnswer(bytes(memoryview(data)[at : at + size]), example, header.prompts[prompt])
             at += size
-        words = index["words"]
+        sets = {name: unpack_tokens(bytes.fromhex(tokens)) for name, tokens in index.sets.items()}
+        if any(set_digest(tokens) != name for name, tokens in sets.items()):
+            raise ValueError("a token set doesn't match its name")
+        words = dict(sorted(index.numbered()))
+        if header.vocabulary is not None and any(token >= header.vocabulary for token in words):
+            raise ValueError(f"it names a token beyond its vocabulary of {header.vocabulary}")
         return cls(
-            identity=ModelIdentity.from_json(header["model"]),
-            abilities=Abilities(**header["abilities"]),
-            mask_token=header["mask_token"],
-            size=header["vocabulary"],
-            words=dict(words) if words and isinstance(words[0], list) else dict(enumerate(words)),
-            sets={name: unpack_tokens(bytes.fromhex(tokens)) for name, tokens in index["sets"].items()},
+            identity=ModelIdentity.from_json(header.model),
+            abilities=Abilities(**dict(header.abilities)),
+            mask_token=header.mask_token,
+            size=header.vocabulary,
+            words=words,
+            sets=sets,
             answers=answers,
         )
+
+
+class _Abilities(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    whole: StrictBool
+    top: _Count | None
+    chosen: StrictBool
+    mask: Literal["anywhere", "last"]
+    batch_size: _Count
+
+
+class _Header(BaseModel):
+    """The line that anybody can read, without its checksum."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    format: Literal[1]
+    model: StrictStr
+    abilities: _Abilities
+    mask_token: StrictStr
+    vocabulary: _Count | None
+    answers: int
+    prompts: list[StrictStr]
+    pbsdk: StrictStr
+
+
+class _Index(BaseModel):
+    """What the file holds, before the answers' bytes."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sets: dict[str, str]
+    answers: list[tuple[str, str, _Place, _Place]]
+    """Key, example, the place of the prompt, bytes."""
+    words: list[_Word] | list[tuple[_Token, _Word]]
+    """All of them in their order, or each with its number."""
+
+    def numbered(self) -> Iterable[tuple[int, str]]:
+        """Return each word with its token."""
+        return (word if isinstance(word, tuple) else (at, word) for at, word in enumerate(self.words))
+
+
+def _unpacked(body: bytes) -> bytes:
+    """Decompress a body, within what `save` makes of it."""
+    most = _most_unpacked(len(body))
+    stream = zlib.decompressobj()
+    content = stream.decompress(body, most)
+    if stream.unconsumed_tail or not stream.eof:
+        raise ValueError(f"it unpacks to more than {most:,} bytes, or is cut off")
+    return content
+
+
+def _most_unpacked(packed: int) -> int:
+    return _LEAST_BOUND + _MOST_SHRUNK * packed
 
 
 def _checksum(header: dict[str, Any], body: bytes) -> str:

@@ -50,11 +50,18 @@ class ReplayBackend(MaskedLMBackend):
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model read, where that was recorded."""
+        return self._recorded_tokens(query) or super().count_tokens(query)
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model read, where that was recorded."""
+        return self._recorded_tokens(query) or super().most_tokens(query)
+
+    def _recorded_tokens(self, query: MaskedQuery) -> int:
         for name in (WHOLE, *self.recording.sets):
             key = query_key(self.identity.digest, query.content, name)
             if key in self.recording.answers:
                 return self.recording.answer(key).read_tokens
-        return super().count_tokens(query)
+        return 0
 
     def _key(self, query: MaskedQuery, tokens: Tokens | None) -> str | None:
         """Return the key of a recorded answer that serves, as the meter would find it."""

@@ -47,6 +47,10 @@ class TopOnly(MaskedLMBackend):
         """Return how many tokens the model will read."""
         return self.backend.count_tokens(query)
 
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return the most tokens that asking the query can cost."""
+        return self.backend.most_tokens(query)
+
     def close(self) -> None:
         """Close the model."""
         self.backend.close()

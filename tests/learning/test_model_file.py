@@ -69,6 +69,14 @@ def test_the_file_can_be_read_by_people(tmp_path):
     assert text.count("\n") > 40
 
 
+def test_words_that_are_half_a_character_or_steer_a_terminal_are_kept_and_shown(tmp_path):
+    path = tmp_path / "model.json"
+    one = saved(word=lambda token: f"\ud800\x9b{token}")
+    one.save(path)
+    assert "\\ud800\\u009b5" in path.read_text("utf-8")
+    assert SavedClassifier.load(path) == one
+
+
 def test_it_explains_itself():
     explanation = saved().explain()
     assert explanation.classes == ("no", "yes")
@@ -106,10 +114,16 @@ def test_a_folder_that_is_missing_is_named(tmp_path):
         SavedClassifier.load(tmp_path / "missing.json")
 
 
-def changed(path, **change):
+def unsealed(path):
+    """Return the content of a saved file without its digest, as an editor leaves it who stands by the change."""
     saved().save(path)
     data = json.loads(path.read_text(encoding="utf-8"))
-    data.update(change)
+    del data["digest"]
+    return data
+
+
+def changed(path, **change):
+    data = {**unsealed(path), **change}
     path.write_text(json.dumps(data), encoding="utf-8")
 
 
@@ -134,8 +148,10 @@ LEARNER = {"prompt": 0, "tokens": [5, 9], "words": ["a", "b"], "alpha": 1.0}
         ({"learned": {"learners": [{**LEARNER, "prompt": -1}]}}, "learners.0.prompt"),
         ({"learned": {"learners": [{**LEARNER, "tokens": [5, -9]}]}}, "learners.0.tokens"),
         ({"learned": {"learners": [{**LEARNER, "alpha": "much"}]}}, "learners.0.alpha"),
-        ({"learned": {"learners": [{**LEARNER, "alpha": float("nan")}]}}, "learners.0.alpha"),
+        ({"learned": {"learners": [{**LEARNER, "alpha": float("nan")}]}}, "NaN is not a number"),
         ({"learned": {"learners": [{**LEARNER, "alpha": 0.0}]}}, "learners.0.alpha"),
+        ({"learned": {"learners": [{**LEARNER, "alpha": 1e308}] * 2}}, "learners.0.alpha"),
+        ({"learned": {"learners": [{**LEARNER, "tokens": [5, 2**63]}]}}, "learners.0.tokens"),
         ({"facts": {}}, "facts"),
         ({"surprise": 1}, "surprise"),
         ({"learned": {}}, "learners"),
@@ -157,7 +173,7 @@ def test_a_file_that_was_changed_is_refused_with_the_reason(tmp_path, change, me
         SavedClassifier.load(path)
 
 
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000])
+@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"version": ' + b"9" * 5000 + b"}"])
 def test_a_file_that_is_not_json_is_refused(tmp_path, content):
     path = tmp_path / "model.json"
     path.write_bytes(content)
@@ -175,8 +191,7 @@ def test_json_that_is_something_else_is_refused(tmp_path, content):
 
 def test_a_file_of_version_1_is_read_as_the_papers_head(tmp_path):
     path = tmp_path / "model.json"
-    saved().save(path)
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = unsealed(path)
     learned = data.pop("learned")
     del data["head"]
     path.write_text(json.dumps({**data, "version": 1, **learned}), encoding="utf-8")
@@ -185,8 +200,7 @@ def test_a_file_of_version_1_is_read_as_the_papers_head(tmp_path):
 
 def test_a_file_of_version_2_is_read_as_one_without_demonstrations(tmp_path):
     path = tmp_path / "model.json"
-    saved().save(path)
-    data = json.loads(path.read_text(encoding="utf-8"))
+    data = unsealed(path)
     assert (data.pop("label_names"), data.pop("demonstrations")) == ([], [])
     path.write_text(json.dumps({**data, "version": 2}), encoding="utf-8")
     assert SavedClassifier.load(path) == saved()
@@ -208,6 +222,33 @@ def test_demonstrations_and_names_come_back_the_same(tmp_path):
     assert found.filled_templates() == templates
     assert found.label_names == ("no way", "yes")
     assert found.filled_templates()[1].shows(Example("Fine, indeed. " * 40))
+
+
+def test_an_edited_file_is_refused_until_its_digest_is_deleted(tmp_path):
+    path = tmp_path / "model.json"
+    saved().save(path)
+    text = path.read_text("utf-8").replace('"alpha": 1.25', '"alpha": 2.5')
+    path.write_text(text, "utf-8")
+    with pytest.raises(ModelFileError, match=r'edited, or damaged.*delete the line "digest"'):
+        SavedClassifier.load(path)
+    path.write_text("".join(line for line in text.splitlines(keepends=True) if '"digest"' not in line), "utf-8")
+    assert SavedClassifier.load(path).fitted().ensemble.learners[0].alpha == 2.5
+
+
+def test_the_layout_of_a_file_may_change(tmp_path):
+    path = tmp_path / "model.json"
+    saved().save(path)
+    data = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps(dict(sorted(data.items()))), "utf-8")
+    assert SavedClassifier.load(path) == saved()
+
+
+def test_a_file_that_is_too_large_is_refused(tmp_path, monkeypatch):
+    path = tmp_path / "model.json"
+    saved().save(path)
+    monkeypatch.setattr("pbsdk.learning.model_file.MODEL_BYTES", 1000)
+    with pytest.raises(ModelFileError, match="more than 1,000 bytes"):
+        SavedClassifier.load(path)
 
 
 def test_a_head_that_is_not_installed_is_named_with_a_near_one(tmp_path):

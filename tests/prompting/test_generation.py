@@ -219,7 +219,7 @@ def test_a_causal_pool_records_how_it_was_made(tmp_path):
     generate_pool(CausalWriter(backend), TEXTS, LABELS, count=4, beam=30, max_tokens=2)
     assert pool.made.forwards == len(backend.phases)
     path = write_pool(pool, tmp_path / "new" / "pool.json")
-    assert PromptPool.model_validate(json.loads(path.read_text("utf-8"))) == pool
+    assert load_pool(path) == pool
     assert [template.source for template in read_pool(path, Abilities(mask="last"))] == pool.prompts_mask_last
 
 

@@ -9,8 +9,8 @@ import pytest
 
 from pbsdk.backend import Abilities
 from pbsdk.errors import InputError, TemplateError
-from pbsdk.prompting.generation import distinct
-from pbsdk.queries.pools import PromptPool, fit_templates, pool_names, read_pool
+from pbsdk.prompting.generation import distinct, write_pool
+from pbsdk.queries.pools import PromptPool, fit_templates, load_pool, pool_names, read_pool
 from pbsdk.queries.templates import Template
 from pbsdk.reproduce.benchmarks import data_folder
 
@@ -163,3 +163,32 @@ def test_pools_that_cannot_be_read_are_refused(tmp_path):
         path.write_bytes(content)
         with pytest.raises(InputError, match=r"broken\.json"):
             read_pool(path, MASKED)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 100_000, "nests more than 100 deep"),
+        (b'{"prompts": [' + b"7" * 5000 + b"]}", "whole number of 5,000 digits"),
+        (b'{"prompts": ["\\ud800 <mask>"], "prompts": []}', "twice"),
+        (b'["<input> \xff"]', "not UTF-8"),
+        (b'{"' + b"x" * 100_000 + b'": 1}', "can't be read"),
+        (b'["' + b"x" * (1 << 24) + b'"]', "more than 16,777,216 bytes"),
+    ],
+    ids=["nested", "number", "twice", "encoding", "name", "size"],
+)
+def test_a_file_made_to_harm_is_one_clear_error(tmp_path, content, said):
+    (tmp_path / "pool.json").write_bytes(content)
+    with pytest.raises(InputError, match=said) as caught:
+        load_pool(tmp_path / "pool.json")
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_written_pool_that_was_edited_is_refused_until_its_digest_is_deleted(tmp_path):
+    file = write_pool(PromptPool(name="mine", prompts=["<input> So <mask>"]), tmp_path / "pool.json")
+    text = file.read_text("utf-8").replace("So", "Now")
+    file.write_text(text, "utf-8")
+    with pytest.raises(InputError, match='delete the line "digest"'):
+        load_pool(file)
+    file.write_text("".join(line for line in text.splitlines(keepends=True) if '"digest"' not in line), "utf-8")
+    assert load_pool(file).prompts == ["<input> Now <mask>"]
