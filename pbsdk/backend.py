@@ -8,13 +8,14 @@ A `MaskedQuery` is a text in parts: words of the prompt, input texts, and one ma
 adapter shorten an input that is too long without touching the prompt or the mask, and let it read
 an input as plain text even if it looks like a control token.
 
-Answers are defined in `pbsdk.distribution`; adapters find everything they need here.
+Answers are defined in `pbsdk.distribution`, reading what a server says in `pbsdk.foreign`; adapters find everything they need here.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import unicodedata
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -25,6 +26,8 @@ from typing import Literal, Protocol, Self, runtime_checkable
 
 from pbsdk.distribution import LEAST, MASS_TOLERANCE, STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
 from pbsdk.errors import BackendError, InputError
+from pbsdk.foreign import bounded_json
+from pbsdk.visible import visible
 
 __all__ = [
     "LEAST",
@@ -45,7 +48,10 @@ __all__ = [
     "Tokens",
     "Vocabulary",
     "answered_part",
+    "bounded_json",
     "digest",
+    "most_tokens_of",
+    "visible",
 ]
 
 
@@ -61,6 +67,26 @@ def digest(*pieces: str | bytes) -> str:
         state.update(len(data).to_bytes(8, "little"))
         state.update(data)
     return state.hexdigest()
+
+
+AROUND = 16
+"""Tokens that a model may put around a text, such as those that open and close it."""
+
+
+def most_tokens_of(text: str, around: int = AROUND) -> int:
+    """Return a number of tokens that no tokenizer exceeds, whichever it is: one for each byte, and `around` more.
+
+    Some tokenizers first write a character as several simpler ones; the longer form counts.
+
+    >>> most_tokens_of("fine"), most_tokens_of("\u2167", 0)
+    (20, 4)
+    """
+    plain = text if text.isascii() else max(text, unicodedata.normalize("NFKD", text), key=_bytes)
+    return around + _bytes(plain)
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 class Phase(StrEnum):
@@ -206,7 +232,7 @@ class OpenVocabulary(Vocabulary):
         """
         if token in self._known:
             return self._known[token] == word
-        if len(self._known) >= MOST_WORDS or _number_of(word) != token:
+        if len(self._known) >= MOST_WORDS or len(word) > LONGEST_WORD or _number_of(word) != token:
             return False
         self._known[token] = word
         return True
@@ -220,6 +246,8 @@ class OpenVocabulary(Vocabulary):
 
 MOST_WORDS = 1_000_000
 """How many words an open vocabulary holds before it believes nobody but the model."""
+LONGEST_WORD = 1000
+"""How many characters a word may have that anybody but the model says."""
 
 
 def _number_of(word: str) -> int:
@@ -253,7 +281,11 @@ class ModelIdentity:
     @classmethod
     def from_json(cls, text: str) -> ModelIdentity:
         """Read what `to_json` wrote."""
-        details = json.loads(text)
+        details = bounded_json(text)
+        if not isinstance(details, dict) or not all(isinstance(value, str) for value in details.values()):
+            raise ValueError("a model's identity is an object of strings")
+        if "name" not in details:
+            raise ValueError("a model's identity has a name")
         return cls(details.pop("name"), details)
 
     def differences(self, other: ModelIdentity) -> str:
@@ -263,10 +295,12 @@ class ModelIdentity:
         'dtype: float32 here, float16 there'
         """
         here, there = {"name": self.name, **self.details}, {"name": other.name, **other.details}
-        return "; ".join(
-            f"{key}: {here.get(key, 'nothing')} here, {there.get(key, 'nothing')} there"
-            for key in dict.fromkeys([*here, *there])
-            if here.get(key) != there.get(key)
+        return visible(
+            "; ".join(
+                f"{key}: {here.get(key, 'nothing')} here, {there.get(key, 'nothing')} there"
+                for key in dict.fromkeys([*here, *there])
+                if here.get(key) != there.get(key)
+            )
         )
 
 
@@ -326,8 +360,16 @@ class MaskedLMBackend(ABC):
             yield from self.fill(queries[start : start + size], tokens)
 
     def count_tokens(self, query: MaskedQuery) -> int:
-        """Return how many tokens the model will read: by default an estimate, to check budgets before sending."""
-        return 2 + len(query.text().encode()) // 3
+        """Return how many tokens the model will read: by default an estimate, for plans."""
+        return 2 + _bytes(query.text()) // 3
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return the most tokens that asking the query can cost: what a budget reserves before it is sent.
+
+        An adapter that counts exactly returns its count. One that cuts texts, or wraps them in a conversation, counts what it
+        sends. By default no text is cut, and every byte is a token.
+        """
+        return max(self.count_tokens(query), most_tokens_of(query.text(self.mask_token)))
 
     @classmethod
     def checkup(cls) -> Checkup:

@@ -1,6 +1,7 @@
 """The interface: the grid, partial answers, queries, identities, vocabularies."""
 
 import copy
+import unicodedata
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from pbsdk.backend import (
     Part,
     Vocabulary,
     digest,
+    most_tokens_of,
 )
 from pbsdk.errors import BadAnswer, InputError
 
@@ -110,6 +112,24 @@ def test_only_fill_is_abstract():
     assert MaskedLMBackend.__abstractmethods__ == {"fill"}
 
 
+@given(st.text(max_size=40))
+def test_a_bound_on_tokens_is_no_lower_than_the_characters_a_tokenizer_may_make_of_a_text(text):
+    for form in ("NFC", "NFD", "NFKC", "NFKD"):
+        assert most_tokens_of(text, 0) >= len(unicodedata.normalize(form, text))
+
+
+def test_an_adapter_s_bound_is_never_below_its_count():
+    class Dear(MaskedLMBackend):
+        def fill(self, queries, tokens=None):
+            return []
+
+        def count_tokens(self, query):
+            return 10_000
+
+    short = MaskedQuery((Part("input", "x"), Part("mask")), "e", "p")
+    assert Dear().most_tokens(short) == 10_000
+
+
 def test_a_copy_of_a_backend_is_the_backend():
     class Silent(MaskedLMBackend):
         def fill(self, queries, tokens=None):
@@ -158,9 +178,11 @@ def test_an_open_vocabulary_believes_others_only_what_the_number_proves(monkeypa
     words.learn(18, " fine")
     assert not words.believe(18, " bad")
     assert words[18] == " fine"
-    monkeypatch.setattr("pbsdk.backend.MOST_WORDS", 2)
+    assert words.believe(other.token_of("x" * 1000), "x" * 1000)
+    assert not words.believe(other.token_of("x" * 1001), "x" * 1001)
+    monkeypatch.setattr("pbsdk.backend.MOST_WORDS", 3)
     assert not words.believe(other.token_of(" more"), " more")
-    assert len(words) == 2
+    assert len(words) == 3
 
 
 @given(st.lists(st.text(max_size=5), max_size=4), st.lists(st.text(max_size=5), max_size=4))

@@ -7,7 +7,9 @@ or the same prompt for different tokens) is another *attempt*, not another pass,
 count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
 A budget holds limits only. What was spent is in the ledger, which calls `check` inside the
-transaction that reserves, so that two processes can't both take the last pass.
+transaction that reserves, so that two processes can't both take the last pass. Passes and attempts are
+whole numbers known beforehand. Tokens are reserved at the most that a query can cost and settled at what was
+read; should a model report more than that, `check_next` stops it before the next batch.
 
 >>> print(QueryBudget.of(10).describe())
 at most 10 passes per example over training, validation and refinement, and 10 for prediction; a pass is one example under one prompt, and repeating it doesn't count again
@@ -66,7 +68,7 @@ class Totals:
     failed: int = 0
     """Sends that certainly did not run."""
     tokens: int = 0
-    """Tokens read, plus an estimate for what is reserved or unknown."""
+    """Tokens read, plus the most that what is reserved or unknown can cost."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,9 @@ class QueryBudget:
         if not isinstance(self.strict, bool):
             raise InputError(f"a budget's strict must be True or False; not {self.strict!r}")
         if self.money is not None and not self.priced:
-            raise InputError("a budget of money needs a price: set price_per_pass or price_per_1k_tokens")
+            raise InputError(
+                "a budget of money needs a price, of a pass or of what is read; set", setting="price_per_1k_tokens"
+            )
 
     @classmethod
     def of(cls, budget: QueryBudget | int | None) -> QueryBudget:
@@ -133,7 +137,7 @@ class QueryBudget:
 
     @property
     def counts_tokens(self) -> bool:
-        """Whether tokens must be estimated before sending."""
+        """Whether tokens must be counted before sending."""
         return self.tokens is not None or self.price_per_1k_tokens > 0
 
     def limit(self, scope: str) -> int | None:
@@ -183,6 +187,19 @@ class QueryBudget:
         self._check_total("tokens", "tokens", before.tokens, after.tokens)
         self._check_money(self.cost(before), self.cost(after))
 
+    def covers(self, totals: Totals) -> bool:
+        """Return whether the totals are within the limits on tokens and money."""
+        tokens = self.tokens is None or totals.tokens <= self.tokens
+        return tokens and (self.money is None or self.cost(totals) <= self.money * (1 + 1e-9))
+
+    def check_next(self, spent: Totals, batch: Totals, everything: Totals) -> None:
+        """Raise `BudgetExceeded` if a batch that was reserved no longer fits beside what was really spent.
+
+        `spent` holds what is settled or at the model, `batch` the batch as well, and `everything` all that is reserved too.
+        """
+        self._check_total("tokens", "tokens", spent.tokens, batch.tokens, needed=everything.tokens)
+        self._check_money(self.cost(spent), self.cost(batch), self.cost(everything))
+
     def _check_scope(self, scope: str, needs: Sequence[Need]) -> None:
         allowed = self.limit(scope)
         if allowed is None:
@@ -201,29 +218,30 @@ class QueryBudget:
                 needed=worst.used + worst.added,
             )
 
-    def _check_total(self, name: str, unit: str, used: int, then: int) -> None:
+    def _check_total(self, name: str, unit: str, used: int, then: int, *, needed: int = 0) -> None:
         allowed: int | None = getattr(self, name)
         if allowed is not None and then > used and then > allowed:
             asked, left = then - used, max(0, allowed - used)
+            most = "up to " if name == "tokens" else ""
             raise BudgetExceeded(
-                f"the budget of {allowed} {unit} in all doesn't allow it: {asked} more asked, {left} left",
+                f"the budget of {allowed} {unit} in all doesn't allow it: {most}{asked} more asked, {left} left",
                 limit=name,
                 allowed=allowed,
                 asked=asked,
                 left=left,
-                needed=then,
+                needed=max(then, needed),
             )
 
-    def _check_money(self, spent: float, then: float) -> None:
+    def _check_money(self, spent: float, then: float, needed: float = 0.0) -> None:
         if self.money is not None and then > spent and then > self.money * (1 + 1e-9):
             asked, left = then - spent, max(0.0, self.money - spent)
             raise BudgetExceeded(
-                f"the budget of {self.money:g} units of currency doesn't allow it: about {asked:.6g} more asked, {left:.6g} left",
+                f"the budget of {self.money:g} units of currency doesn't allow it: up to {asked:.6g} more asked, {left:.6g} left",
                 limit="money",
                 allowed=self.money,
                 asked=asked,
                 left=left,
-                needed=math.ceil(then),
+                needed=math.ceil(max(then, needed)),
             )
 
     def to_dict(self) -> dict[str, int | float | bool | None]:

@@ -59,14 +59,14 @@ class CanaryCheck(BaseModel):
         return f"the model is not the one that this run began with: {', and '.join(what)}"
 
 
-def asks(identity: ModelIdentity, number: int, estimate: Callable[[MaskedQuery], int]) -> list[Ask]:
+def asks(identity: ModelIdentity, number: int, cost: Callable[[MaskedQuery], int]) -> list[Ask]:
     """Return the queries of check `number`; the first check is 0."""
     name = f"{WHOLE}#{number}"
     queries = [
         MaskedQuery((Part("input", text), Part("prompt", " It was "), Part("mask")), digest(text), _PROMPT, Phase.PROBE)
         for text in TEXTS
     ]
-    return [Ask.of(query_key(identity.digest, q.content, name), q, estimate(q), name) for q in queries]
+    return [Ask.of(query_key(identity.digest, q.content, name), q, cost(q), name) for q in queries]
 
 
 def count_checks(reader: LedgerReader) -> int:

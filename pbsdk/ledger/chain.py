@@ -26,7 +26,7 @@ import time
 from collections.abc import Iterable
 from typing import NamedTuple
 
-__all__ = ["FIELDS", "FORMAT", "GENESIS", "SCHEMA", "Event", "Record", "append", "link"]
+__all__ = ["FIELDS", "FORMAT", "GENESIS", "SCHEMA", "Event", "Record", "append", "canonical", "follow", "link"]
 
 FORMAT = 1
 """The version of the run folder's format."""
@@ -101,7 +101,7 @@ class Event(NamedTuple):
     latency: int = 0
     """Microseconds from sending its batch to the answer."""
     read: int = 0
-    """Tokens read (`done`) or estimated (`reserved`, `unknown`)."""
+    """Tokens read (`done`), or the most that it can cost (`reserved`, `unknown`)."""
     cut: int = 0
     mass: int = 0
     """Probability mass that the answer showed, in millionths; 0 if only chosen tokens were asked for."""
@@ -127,7 +127,21 @@ def link(before: str, row: Iterable[int | str]) -> str:
     >>> link(GENESIS, (1, 0, "ab12"))[:16]
     'd190fa5c5e4be073'
     """
-    return hashlib.sha256((before + _CANON(list(row))).encode()).hexdigest()
+    return follow(before, canonical(row))
+
+
+def canonical(row: Iterable[int | str]) -> str:
+    """Return a row (without its own hash) as it is hashed.
+
+    >>> canonical((1, 0, "ab12"))
+    '[1,0,"ab12"]'
+    """
+    return _CANON(list(row))
+
+
+def follow(before: str, text: str) -> str:
+    """Return the chain hash of a row in canonical form after the hash `before`."""
+    return hashlib.sha256((before + text).encode()).hexdigest()
 
 
 _INSERT = f"INSERT INTO records VALUES ({', '.join('?' * (len(FIELDS) + 1))})"  # noqa: S608 - question marks only

@@ -24,6 +24,7 @@ from pbsdk.errors import LedgerCorrupted, LedgerError
 from pbsdk.ledger import forking
 from pbsdk.ledger.chain import FORMAT, SCHEMA
 from pbsdk.ledger.liveness import folder_lock
+from pbsdk.ledger.mark import Mark, Place, check_mark, read_mark
 from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
 from pbsdk.ledger.schema import SETTINGS, is_unfinished
 
@@ -103,12 +104,22 @@ class _Cache(diskcache.Cache, forking.Forkable):  # type: ignore[misc]  # diskca
             self._forks += 1
 
 
-class RunFolder:
+class RunFolder(forking.Forkable):
     """An open run folder: bytes under keys, and tables beside them, in one file."""
 
     def __init__(self, path: Path, identity: ModelIdentity) -> None:
         self.path = path
         self._cache = _open(path, identity)
+        self.place = Path(self._cache.directory)
+        """The path that stays the same when the process changes its working directory."""
+        self._file = _file_of(self.place / DATABASE)
+        self._mark = Mark(self.place)
+        self._turn = threading.RLock()
+        forking.watch(self)
+
+    def after_fork(self) -> None:
+        """Leave the turn to the parent's threads."""
+        self._turn = threading.RLock()
 
     @property
     def con(self) -> sqlite3.Connection:
@@ -130,26 +141,63 @@ class RunFolder:
         """A transaction: all or nothing, exclusive among all threads and processes."""
         thread = forking.enter()
         try:
-            con = self.con
-            if con.in_transaction and self._cache._txn_id != threading.get_ident():  # noqa: SLF001
-                con.execute("ROLLBACK")  # an interrupt fell between BEGIN and its guard
-            try:
-                # Never retry=True: diskcache would then retry for ever on a read-only disk.
-                with self._cache.transact():
-                    yield con
-            except diskcache.Timeout:
-                con.execute("BEGIN IMMEDIATE")  # raises the reason that diskcache hides
-                con.execute("ROLLBACK")
-                raise sqlite3.OperationalError("database is locked") from None
-            except sqlite3.Error as error:
-                if con.in_transaction:
-                    con.execute("ROLLBACK")
-                first = error.__context__  # where SQLite rolled back by itself, diskcache's rollback fails too
-                raise (first if isinstance(first, sqlite3.Error) else error) from None
-        except sqlite3.Error as error:
+            with self._queued(), self._begun() as con:
+                yield con
+        except (OSError, sqlite3.Error) as error:
             raise ledger_error(error, self.path) from error
         finally:
             forking.leave(thread)
+
+    @contextmanager
+    def _queued(self) -> Iterator[None]:
+        """Let threads wait in a queue. SQLite's waiters look again now and then, and one of many may never be lucky."""
+        if not self._turn.acquire(timeout=_PATIENCE):
+            raise sqlite3.OperationalError("database is locked")
+        try:
+            yield
+        finally:
+            self._turn.release()
+
+    @contextmanager
+    def _begun(self) -> Iterator[sqlite3.Connection]:
+        self._check_there()
+        con = self.con
+        if con.in_transaction and self._cache._txn_id != threading.get_ident():  # noqa: SLF001
+            con.execute("ROLLBACK")  # an interrupt fell between BEGIN and its guard
+        try:
+            # Never retry=True: diskcache would then retry for ever on a read-only disk.
+            with self._cache.transact():
+                self._mark.open()
+                yield con
+                place = Place(*con.execute("SELECT records, head FROM totals").fetchone())
+            self._mark.write(place)
+            self._check_there()
+        except diskcache.Timeout:
+            con.execute("BEGIN IMMEDIATE")  # raises the reason that diskcache hides
+            con.execute("ROLLBACK")
+            raise sqlite3.OperationalError("database is locked") from None
+        except sqlite3.Error as error:
+            if con.in_transaction:
+                con.execute("ROLLBACK")
+            first = error.__context__  # where SQLite rolled back by itself, diskcache's rollback fails too
+            raise (first if isinstance(first, sqlite3.Error) else error) from None
+
+    def _check_there(self) -> None:
+        """Raise an error if the folder is no longer the one that was opened: what is written to it would be nowhere."""
+        if _file_of(self.place / DATABASE) != self._file:
+            raise LedgerError(
+                f"the run folder {self.path} was deleted, moved or replaced while it was in use, and its record with it; nothing more was "
+                "sent. Put it back and run again, or begin anew in another folder"
+            )
+
+    def sync(self) -> None:
+        """Have the disk keep what was written so far, and the mark that says so."""
+        try:
+            with forking.in_use():
+                self.con.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                self._mark.sync()
+        except (OSError, sqlite3.Error) as error:
+            raise ledger_error(error, self.path) from error
 
     @contextmanager
     def reading(self) -> Iterator[sqlite3.Connection]:
@@ -163,7 +211,17 @@ class RunFolder:
     def close(self) -> None:
         """Close the file."""
         with forking.in_use():
+            self._mark.close()
             self._cache.close()
+
+
+def _file_of(path: Path) -> tuple[int, int] | None:
+    """Return what tells a file from any other that takes its name, or None if there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _open(folder: Path, identity: ModelIdentity) -> _Cache:
@@ -179,8 +237,11 @@ def _open(folder: Path, identity: ModelIdentity) -> _Cache:
         elif folder.is_dir() and not any(folder.iterdir()):
             folder.chmod(0o700)
         with folder_lock(folder):
+            mark = read_mark(folder)
             fresh = _is_fresh(folder)
-            if not fresh:
+            if fresh:
+                check_mark(folder, mark, 0, None)
+            else:
                 with LedgerReader(folder) as reader:
                     check_format(reader.meta(), identity, folder)
             try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from pbsdk.backend import MaskDistribution, MaskedQuery, digest
@@ -25,6 +25,7 @@ from pbsdk.ledger.codec import WHOLE, answer_digest, join_parts, noted_words, st
 __all__ = [
     "Ask",
     "Claim",
+    "Failed",
     "Owner",
     "Result",
     "answered",
@@ -48,7 +49,7 @@ class Owner(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A query, the key of its answer, what it is asked for, and an estimate of the tokens it reads."""
+    """A query, the key of its answer, what it is asked for, and the most tokens that it can cost."""
 
     key: str
     query: MaskedQuery
@@ -103,6 +104,15 @@ class Result:
     mass: int
 
 
+class Failed(NamedTuple):
+    """A send that brought no answer, and whether it may have run all the same."""
+
+    ask: Ask
+    ran: bool
+    note: str
+    """The kind of error, for the record."""
+
+
 def missing(con: sqlite3.Connection, asks: Sequence[Ask]) -> list[Ask]:
     """Return those that nobody has answered, reserved or sent."""
     return [ask for ask in asks if not answered(con, ask.key) and _in_flight(con, ask.key) is None]
@@ -152,8 +162,8 @@ def reserve(
             needs.append(Need(scope, example, sum(tries for _, tries, _ in rows), len(prompts)))
         else:
             needs.append(Need(scope, example, len(paid), new))
-    now, estimate = totals(con), sum(ask.tokens for ask in asks)
-    then = Totals(now.passes + fresh, now.sends + len(asks), now.failed, now.tokens + estimate)
+    now, most = totals(con), sum(ask.tokens for ask in asks)
+    then = Totals(now.passes + fresh, now.sends + len(asks), now.failed, now.tokens + most)
     budget.check(needs, now, then)
     con.executemany(
         "INSERT INTO passes VALUES (?, ?, ?, 1, 0, 0) ON CONFLICT DO UPDATE SET held = held + 1",
@@ -168,14 +178,15 @@ def reserve(
     con.executemany(
         "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: storable(ask.query.prompt) for ask in asks}.items()
     )
-    con.execute(
-        "UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), estimate)
-    )
+    con.execute("UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), most))
     append(con, [ask.event(owner.session, "reserved", read=ask.tokens, note=ask.key_parts) for ask in asks])
 
 
 def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
-    """Mark as sent what is only reserved, by anyone; first reserve what nobody holds any more."""
+    """Mark as sent what is only reserved, by anyone; first reserve what nobody holds any more.
+
+    If answers cost more than was reserved for them, a batch that what is left doesn't cover is refused.
+    """
     result, lost, tries = Claim([], [], []), [], []
     for ask in asks:
         row = _in_flight(con, ask.key)
@@ -190,6 +201,7 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
                 lost.append(ask)
     reserve(con, owner, lost, budget)
     if result.mine:
+        _check_next(con, result.mine, budget)
         pairs = list(zip(result.mine, tries, strict=True))
         con.execute("INSERT OR IGNORE INTO streams VALUES (?, ?)", owner)
         con.executemany(
@@ -205,15 +217,30 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
     return result
 
 
+def _check_next(con: sqlite3.Connection, batch: Sequence[Ask], budget: QueryBudget) -> None:
+    """Raise `BudgetExceeded` if a limit on tokens or money is used up, apart from what was only reserved."""
+    everything = totals(con)
+    if budget.covers(everything):
+        return
+    waiting, most = con.execute(
+        "SELECT count(*), coalesce(sum(tokens), 0) FROM inflight WHERE state = 'reserved'"
+    ).fetchone()
+    spent = replace(everything, sends=everything.sends - waiting, tokens=everything.tokens - most)
+    mine = sum(
+        int(con.execute("SELECT tokens FROM inflight WHERE query = ?", (ask.key,)).fetchone()[0]) for ask in batch
+    )
+    budget.check_next(spent, replace(spent, sends=spent.sends + len(batch), tokens=spent.tokens + mine), everything)
+
+
 def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result], words: Mapping[int, str]) -> None:
     """Record the answers that came, list their digests, and keep the words that they are the first to show."""
     events, settled = [], 0
     note = noted_words(words) if words else ""
     con.executemany("INSERT OR REPLACE INTO words VALUES (?, ?)", words.items())
     for result in results:
-        tries, estimate = _take(con, owner, result.ask.key)
-        read = result.answer.read_tokens or estimate
-        settled += read - estimate
+        tries, most = _take(con, owner, result.ask.key)
+        read = result.answer.read_tokens or most
+        settled += read - most
         events.append(
             result.ask.event(
                 owner.session,
@@ -236,20 +263,18 @@ def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result], wor
     )
 
 
-def fail(
-    con: sqlite3.Connection, owner: Owner, failed: Sequence[tuple[Ask, bool]], *, note: str, latency: int
-) -> dict[str, int]:
+def fail(con: sqlite3.Connection, owner: Owner, failed: Sequence[Failed], *, latency: int) -> dict[str, int]:
     """Record sends that brought no answer, and whether each may have run; return how often each was sent."""
     events, attempts = [], {}
-    for ask, ran in failed:
-        tries, estimate = _take(con, owner, ask.key)
+    for ask, ran, note in failed:
+        tries, most = _take(con, owner, ask.key)
         attempts[ask.key] = tries
         more = {"attempt": tries, "latency": latency, "note": note}
         if ran:
-            events.append(ask.event(owner.session, "unknown", read=estimate, **more))
+            events.append(ask.event(owner.session, "unknown", read=most, **more))
         else:
             events.append(ask.event(owner.session, "failed", **more))
-            _give_back(con, (ask.scope, ask.example, ask.prompt), estimate, "failed = failed + 1")
+            _give_back(con, (ask.scope, ask.example, ask.prompt), most, "failed = failed + 1")
     append(con, events)
     return attempts
 
@@ -279,7 +304,7 @@ def settle(con: sqlite3.Connection, session: str, dead: Owner) -> None:
 
 
 def _take(con: sqlite3.Connection, owner: Owner, key: str) -> tuple[int, int]:
-    """Take a sent query off the list of those in flight; return its attempts and its estimate."""
+    """Take a sent query off the list of those in flight; return its attempts and the most it can cost."""
     row = con.execute(
         "DELETE FROM inflight WHERE query = ? AND session = ? AND stream = ? AND state = 'sent'"
         " RETURNING attempt, tokens",

@@ -16,7 +16,7 @@ import os
 import re
 import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pbsdk.ledger import forking
@@ -59,7 +59,8 @@ class Session(forking.Forkable):
         if self._file is None:
             return
         if os.getpid() == self.process:
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):  # unlocked, it is a dead session's: the next one removes it
+                self.path.unlink()
         self.drop()
 
     def drop(self) -> None:

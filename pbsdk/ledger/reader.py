@@ -7,6 +7,7 @@ up what it reads, and `verifier.py` checks whether the record is intact.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import sqlite3
@@ -18,22 +19,25 @@ from typing import Any, Self
 from urllib.parse import quote
 
 from pbsdk.backend import ModelIdentity
-from pbsdk.errors import LedgerCorrupted, LedgerError, LedgerMismatch
+from pbsdk.errors import LedgerCorrupted, LedgerError, LedgerMismatch, PbsdkError
 from pbsdk.ledger import forking
 from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS
+from pbsdk.ledger.mark import Place, check_mark, read_mark
 from pbsdk.ledger.schema import check_schema
 
 __all__ = ["DATABASE", "LedgerReader", "check_format", "ledger_error"]
 
 DATABASE = "cache.db"
 """diskcache's name for its SQLite file."""
+_ODD = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
+"""What reading values raises that are of another kind, or in another form, than pbsdk writes."""
 
 
 def ledger_error(error: Exception, folder: Path) -> LedgerError:  # noqa: PLR0911 - one line per kind of trouble
     """Return an error that says what is wrong with a folder, and the cure."""
     text = str(error).lower()
-    if "not a database" in text or "malformed" in text:
+    if "not a database" in text or "malformed" in text or isinstance(error, UnicodeDecodeError):
         return LedgerCorrupted(f"{folder / DATABASE} is not a readable ledger ({error}); use another run folder")
     if "full" in text or "no space" in text or "too large" in text or "disk i/o" in text:
         return LedgerError(
@@ -75,7 +79,8 @@ def check_format(meta: Mapping[str, str], identity: ModelIdentity, folder: Path)
 class LedgerReader:
     """A view of a run folder that can't write. The numbers are those of the moment it was opened.
 
-    A folder whose schema is not exactly a ledger's is refused, unless it may be `unfinished`.
+    A folder whose schema is not exactly a ledger's, or that has lost records, is refused, unless it may be `unfinished`; so are, on leaving the
+    `with` block, values that could not be read.
     """
 
     def __init__(self, run: str | os.PathLike[str], *, unfinished: bool = False) -> None:
@@ -84,21 +89,43 @@ class LedgerReader:
         if not path.is_file():
             raise LedgerError(f"{self.folder} is not a run folder: it holds no {DATABASE}")
         address = f"file:{quote(os.path.abspath(path))}?mode=ro"  # noqa: PTH100 - resolve() would follow links
+        mark = read_mark(self.folder)
         self._leave = weakref.finalize(self, forking.leave, forking.enter())
         try:
-            try:
-                self._con = _connect(address)
-            except sqlite3.OperationalError:  # a folder that can't hold SQLite's side files: nobody writes it either
-                self._con = _connect(f"{address}&immutable=1")
-        except sqlite3.Error as error:
+            self._con = self._open(address)
+        except (sqlite3.Error, UnicodeDecodeError) as error:  # SQLite may quote a damaged name that is no text
             self._leave()
             raise ledger_error(error, self.folder) from error
+        except BaseException:
+            self._leave()
+            raise
         if not unfinished:
             try:
                 check_schema(self.schema(), self.folder)
+                self._check_mark(mark)
             except BaseException:
                 self.close()
                 raise
+
+    def _open(self, address: str) -> sqlite3.Connection:
+        try:
+            return _connect(address)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF == sqlite3.SQLITE_BUSY:
+                raise
+        # A folder that can't hold SQLite's side files: nobody writes it, and it is read without them.
+        log = self.folder / f"{DATABASE}-wal"
+        if log.exists() and log.stat().st_size:
+            raise LedgerError(
+                f"{self.folder} can't be read where it is: its last records are in {log.name}, which SQLite reads only in a folder that "
+                "can be written. Copy the whole folder to such a place, and read the copy"
+            )
+        return _connect(f"{address}&immutable=1")
+
+    def _check_mark(self, mark: Place | None) -> None:
+        if mark is not None:
+            rows = self._all(f"SELECT chain FROM records WHERE seq = {mark.records}")  # noqa: S608 - a number
+            check_mark(self.folder, mark, self.head()[0], str(rows[0][0]) if rows else None)
 
     def close(self) -> None:
         """Close the view."""
@@ -112,13 +139,17 @@ class LedgerReader:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+        if isinstance(error, _ODD) and not isinstance(error, PbsdkError):
+            raise LedgerCorrupted(
+                f"{self.folder} holds what pbsdk never writes ({type(error).__name__}: {error}); use another run folder"
+            ) from error
 
     def select(self, statement: str, *values: int | str) -> Iterator[tuple[Any, ...]]:
         """Yield the rows of a statement; SQLite's errors become ledger errors."""
         try:
             for row in self._con.execute(statement, values):  # noqa: UP028 - `yield from` would close the cursor, perhaps too late
                 yield row
-        except sqlite3.Error as error:
+        except (sqlite3.Error, UnicodeDecodeError) as error:
             raise ledger_error(error, self.folder) from error
 
     def _all(self, statement: str) -> list[tuple[Any, ...]]:
@@ -150,10 +181,10 @@ class LedgerReader:
         ((seq, chain),) = self._all("SELECT records, head FROM totals")
         return int(seq), str(chain)
 
-    def budget(self) -> QueryBudget:
-        """Return the budget of the session that opened the folder last."""
-        rows = self._all("SELECT note FROM records WHERE state = 'opened' ORDER BY seq DESC LIMIT 1")
-        return QueryBudget.from_dict(json.loads(str(rows[0][0]))["budget"]) if rows else QueryBudget()
+    def budgets(self) -> dict[str, QueryBudget]:
+        """Return the budget of every session, in the order in which they opened the folder."""
+        rows = self.select("SELECT session, note FROM records WHERE state = 'opened' ORDER BY seq")
+        return {str(session): QueryBudget.from_dict(json.loads(str(note))["budget"]) for session, note in rows}
 
     def totals(self) -> Totals:
         """Return what is spent or reserved in all."""
@@ -168,10 +199,11 @@ class LedgerReader:
         """Return what the tokens of an open vocabulary say, as far as answers showed them."""
         return {int(token): str(word) for token, word in self._all("SELECT token, word FROM words")}
 
-    def export(self, path: str | os.PathLike[str]) -> None:
-        """Write JSON lines: one about the ledger, then one per record."""
+    def export(self, path: str | os.PathLike[str], *, answers: bool = False) -> None:
+        """Write JSON lines: one about the ledger, then one per record, each answer's followed by its bytes if `answers`."""
         seq, chain = self.head()
         fields = [*FIELDS, "chain"]
+        (totals,) = self._all("SELECT passes, held, sent, failed, tokens FROM totals")
         top = {
             "format": FORMAT,
             "records": seq,
@@ -180,13 +212,19 @@ class LedgerReader:
             "fields": fields,
             "model": self.meta()["model"],
             "prompts": self.names(),
+            "totals": dict(zip(("passes", "held", "sent", "failed", "tokens"), totals, strict=True)),
+            "answers": answers,
         }
         with Path(path).open("w", encoding="utf-8") as file:
             file.write(json.dumps(top) + "\n")
-            file.writelines(
-                json.dumps(dict(zip(fields, row, strict=True))) + "\n"
-                for row in self.select("SELECT * FROM records ORDER BY seq")
-            )
+            for row in self.select("SELECT * FROM records ORDER BY seq"):
+                record = dict(zip(fields, row, strict=True))
+                file.write(json.dumps(record) + "\n")
+                if answers and record["state"] == "done":
+                    file.writelines(
+                        json.dumps({"bytes": base64.b64encode(data).decode()}) + "\n"
+                        for (data,) in self.select("SELECT value FROM Cache WHERE key = ? AND raw = 1", record["query"])
+                    )
 
 
 def _connect(address: str) -> sqlite3.Connection:

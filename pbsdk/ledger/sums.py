@@ -9,12 +9,14 @@ while at least one of its batches was at the model, however many processes asked
 from __future__ import annotations
 
 from array import array
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from pbsdk.ledger.budget import SCOPE_OF_PHASE, Totals
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["Buckets", "Counter", "Times"]
@@ -29,6 +31,21 @@ _CELLS = """CREATE TEMP TABLE IF NOT EXISTS cells AS
         sum(read * (state = 'unknown')) guessed, sum(cut > 0) cut, sum(mass * (state = 'done')) mass,
         sum(mass > 0 AND state = 'done') showing
     FROM records WHERE phase <> '' GROUP BY phase, example, prompt"""
+
+_CHARGES = f"""CREATE TEMP TABLE IF NOT EXISTS charges AS
+    SELECT seq, session, scope, example, prompt, next = 'sent' AND last = 'failed' failed,
+        CASE WHEN last IN ('done', 'unknown') THEN cost WHEN last = 'failed' THEN 0 ELSE read END tokens
+    FROM (SELECT seq, session, {SCOPE_OF_PHASE} scope, example, prompt, state, read,
+        coalesce(lead(state) OVER w, '') next, coalesce(lead(state, 2) OVER w, '') last, lead(read, 2) OVER w cost
+        FROM records WHERE phase <> '' AND state <> 'hit' WINDOW w AS (PARTITION BY query ORDER BY seq))
+    WHERE state = 'reserved' AND next <> 'released'"""  # noqa: S608 - a constant
+"""A row for each reservation that was not released: whose it was, and what became of it."""
+
+_RUNNING = "count(*) OVER (PARTITION BY scope, example ORDER BY seq) n"
+_FIRSTS = f"""CREATE TEMP TABLE IF NOT EXISTS firsts AS
+    SELECT session, scope, seq, {_RUNNING} FROM
+    (SELECT scope, example, session, min(seq) seq FROM charges WHERE NOT failed GROUP BY scope, example, prompt)"""  # noqa: S608 - a constant
+"""The reservation that each pass was charged with; SQLite takes the session from the row of the minimum."""
 
 _SUMS = ("attempts", "hits", "failed", "unknown", "answers", "read", "guessed", "cut", "mass", "showing")
 _STATES = ("done", "hit", "failed", "unknown")
@@ -99,6 +116,43 @@ class Counter:
             "SELECT scope, n, count(*) FROM"  # noqa: S608 - two constants
             f" (SELECT scope, sum({unit}) n FROM passes GROUP BY scope, example) WHERE n > 0 GROUP BY scope, n"
         )
+
+    def askers(self) -> list[tuple[str, str, int, int, int, int]]:
+        """Return session, scope, first and last time, sends and last reservation of whoever reserved or sent something."""
+        return [
+            (str(session), str(scope), int(first), int(last), int(sends), int(reserved))
+            for session, scope, first, last, sends, reserved in self._reader.select(
+                f"SELECT session, {SCOPE_OF_PHASE}, min(time), max(time), sum(state = 'sent'),"  # noqa: S608 - constants only
+                " max((state = 'reserved') * seq) FROM records WHERE state IN ('reserved', 'sent') GROUP BY 1, 2"
+            )
+        ]
+
+    def most(self, sessions: AbstractSet[str], *, strict: bool) -> dict[str, int]:
+        """Return for each scope the most passes that an example had when one of these sessions charged it."""
+        self._charge()
+        counted = f"(SELECT session, scope, {_RUNNING} FROM charges)" if strict else "firsts"  # noqa: S608 - a constant
+        rows = self._reader.select(f"SELECT session, scope, max(n) FROM {counted} GROUP BY 1, 2")  # noqa: S608 - likewise
+        most: dict[str, int] = {}
+        for session, scope, passes in rows:
+            if session in sessions:
+                most[str(scope)] = max(most.get(str(scope), 0), int(passes))
+        return most
+
+    def spent(self, last: int) -> Totals:
+        """Return what everything cost that was reserved up to the record numbered `last`."""
+        self._charge()
+        ((passes, sends, failed, tokens),) = self._reader.select(
+            "SELECT (SELECT count(*) FROM firsts WHERE seq <= ?), count(*), coalesce(sum(failed), 0),"
+            " coalesce(sum(tokens), 0) FROM charges WHERE seq <= ?",
+            last,
+            last,
+        )
+        return Totals(int(passes), int(sends), int(failed), int(tokens))
+
+    def _charge(self) -> None:
+        for statement in (_CHARGES, _FIRSTS):
+            for _ in self._reader.select(statement):
+                pass
 
     def _spread(self, statement: str) -> dict[str, Spread]:
         spreads: dict[str, Spread] = {}

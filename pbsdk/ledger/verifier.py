@@ -6,19 +6,20 @@ answer must match the digest that its record carries. Then the lists and counter
 the records are counted again. The first record that doesn't match is named.
 
 What this can't detect is a folder rewritten as a whole, hashes included. A certificate that was kept
-elsewhere can: see `pbsdk/audit/certificate.py`.
+elsewhere can: see `pbsdk/audit/certificate.py`. It is made on the same walk, from each record's leaf.
 """
 
 from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from pbsdk.errors import LedgerCorrupted
 from pbsdk.ledger.budget import SCOPE_OF_PHASE
-from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS, Record, link
+from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS, Record, canonical, follow
 from pbsdk.ledger.codec import (
     SET_PREFIX,
     TOKEN_BYTES,
@@ -31,6 +32,7 @@ from pbsdk.ledger.codec import (
     unpack_tokens,
     words_in,
 )
+from pbsdk.ledger.merkle import leaf_hash
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.schema import DISKCACHE_NAMES, SETTINGS
 
@@ -64,19 +66,24 @@ class Verification:
         return asdict(self)
 
 
-def verify_run(run: str | os.PathLike[str]) -> Verification:
+def verify_run(run: str | os.PathLike[str], leaf: Callable[[bytes], None] | None = None) -> Verification:
     """Derive everything in a run folder again from its records.
+
+    Args:
+        run: the folder.
+        leaf: called with the hash of every record as a leaf of the Merkle tree (`merkle.py`), in order.
 
     Raises:
         LedgerCorrupted: naming the first record that doesn't match.
     """
     with LedgerReader(run) as reader:
-        return _Verifier(reader).run()
+        return _Verifier(reader, leaf).run()
 
 
 class _Verifier:
-    def __init__(self, reader: LedgerReader) -> None:
+    def __init__(self, reader: LedgerReader, leaf: Callable[[bytes], None] | None) -> None:
         self._reader = reader
+        self._leaf = leaf
         self._model = reader.model().digest
         self._in_flight: dict[str, str] = {}
         self._sessions: set[str] = set()
@@ -88,6 +95,7 @@ class _Verifier:
         }
 
     def run(self) -> Verification:
+        self._pages()
         self._records()
         self._answers()
         self._names()
@@ -98,6 +106,12 @@ class _Verifier:
 
     def _broken(self, what: str) -> LedgerCorrupted:
         return LedgerCorrupted(f"{self._reader.folder}: {what}")
+
+    def _pages(self) -> None:
+        """Let SQLite check its own file: a damaged index may not show until somebody writes."""
+        for (said,) in self._reader.select("PRAGMA integrity_check(1)"):
+            if said != "ok":
+                raise self._broken(f"SQLite finds its file damaged ({said})")
 
     def _records(self) -> None:
         """Check numbers, hashes, the order of states and keys, and each answer with its record."""
@@ -112,12 +126,15 @@ class _Verifier:
             seq = record.seq
             if seq != last + 1:
                 raise self._broken(f"record {last + 1} is missing: record {seq} follows {last}")
-            chain = link(chain, record[: len(FIELDS)])
+            text = canonical(record[: len(FIELDS)])
+            chain = follow(chain, text)
             if chain != record.chain:
                 raise self._broken(f"record {seq} was changed, or one before it: it doesn't match its hash")
             self._state(record)
             if record.state == "done":
                 self._answer(record, row[size:])
+            if self._leaf is not None:
+                self._leaf(leaf_hash(text.encode()))
             last = seq
         if (last, chain) != self._reader.head():
             raise self._broken(f"record {last + 1} is missing: the record was cut off after {last}")

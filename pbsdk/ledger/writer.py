@@ -30,7 +30,7 @@ from pbsdk.ledger.budget import QueryBudget
 from pbsdk.ledger.chain import Event, append
 from pbsdk.ledger.codec import TOKEN_BYTES, answer_digest, decode, pack_tokens, set_digest, set_key, unpack_tokens
 from pbsdk.ledger.folder import RunFolder
-from pbsdk.ledger.inflight import Ask, Claim, Owner, Result
+from pbsdk.ledger.inflight import Ask, Claim, Failed, Owner, Result
 from pbsdk.ledger.liveness import Session, folder_lock
 from pbsdk.ledger.reader import LedgerReader, ledger_error
 from pbsdk.ledger.verifier import Verification, verify_run
@@ -89,14 +89,15 @@ class QueryLedger(forking.Forkable):
     def _new_session(self) -> Session:
         note = {"pbsdk": __version__, "model": self.identity.to_json(), "budget": self.budget.to_dict()}
         try:
-            with folder_lock(self.folder):
-                session = Session(self.folder)
+            with folder_lock(self._run.place):
+                session = Session(self._run.place)
         except OSError as error:
             raise ledger_error(error, self.folder) from error
         try:
             with self._run.transaction() as con:
                 append(con, [Event(session.name, "opened", note=json.dumps(note, ensure_ascii=False))])
                 self._settle_dead(con, session.name)
+            self._run.sync()
         except BaseException:
             session.close()
             raise
@@ -199,28 +200,31 @@ class QueryLedger(forking.Forkable):
             self._sets[name] = tokens.copy()
         return [decode(result.data, self._token_set) for result in results]
 
-    def fail(self, stream: int, failed: Sequence[tuple[Ask, bool]], *, note: str, latency: int, again: bool) -> None:
-        """Record sends that brought no answer and whether each may have run; with `again`, reserve another attempt.
+    def fail(self, stream: int, failed: Sequence[Failed], *, latency: int, again: Sequence[Ask]) -> None:
+        """Record sends that brought no answer, each by its own fate; reserve another attempt for those in `again`.
 
         What certainly did not run gives its pass back. If the budget refuses another attempt, the
         failures are recorded and `BudgetExceeded` is raised.
         """
+        if not failed:
+            return
         owner, refusal = Owner(self.session, stream), None
         with self._run.transaction() as con:
-            attempts = accounts.fail(con, owner, failed, note=note, latency=latency)
-            if again:
-                try:
-                    accounts.reserve(con, owner, [ask for ask, _ in failed], self.budget, attempts)
-                except BudgetExceeded as error:
-                    refusal = error
+            attempts = accounts.fail(con, owner, failed, latency=latency)
+            try:
+                accounts.reserve(con, owner, again, self.budget, attempts)
+            except BudgetExceeded as error:
+                refusal = error
         if refusal is not None:
             raise refusal
 
     def _settle_dead(self, con: sqlite3.Connection, session: str) -> None:
         """Release what the dead reserved, and count as spent what they sent."""
-        for owner in accounts.owners(con):
-            mine = owner.session == session
-            if not (owner.stream in self._streams if mine else Session.alive(self.folder, owner.session)):
+        owners = accounts.owners(con)
+        others = {owner.session for owner in owners} - {session}
+        alive = {name for name in others if Session.alive(self._run.place, name)}  # each once, however many its streams
+        for owner in owners:
+            if not (owner.stream in self._streams if owner.session == session else owner.session in alive):
                 accounts.settle(con, session, owner)
 
     # Looking

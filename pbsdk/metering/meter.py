@@ -2,7 +2,8 @@
 
 `stream` takes any number of queries. What the ledger knows is recalled. The rest is charged to the
 budget in one transaction before anything is sent, or refused as a whole. Then it is asked, a
-batch at a time in the order given, and each batch is on disk before its answers are used. The
+batch at a time in the order given, and each batch is on disk before its answers are used. If a model reports
+more tokens than a text can have, the next batch is sent only if what is left covers it. The
 caller always gets what was stored, never what came over the wire, so a replay is identical bit for
 bit.
 
@@ -102,15 +103,19 @@ class MeteredBackend(MaskedLMBackend):
 
     def __reduce__(self) -> tuple[Any, ...]:
         again = partial(MeteredBackend, retries=self.retries, deadline=self.deadline, canaries=self.canaries)
-        return again, (self.backend, self.ledger.folder, self.budget)
+        return again, (self.backend, self.ledger.folder.resolve(), self.budget)
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read."""
         return self.backend.count_tokens(query)
 
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return the most tokens that asking the query can cost."""
+        return self.backend.most_tokens(query)
+
     def audit(self) -> AuditReport:
-        """Return what was asked so far, compared with the budget."""
-        return AuditReport.read(self.ledger.folder, budget=self.budget)
+        """Return what was asked so far, compared with the limits that it was asked under, and what is left."""
+        return AuditReport.read(self.ledger.folder, now=self.budget)
 
     def check_canaries(self) -> CanaryCheck:
         """Ask a few fixed texts, and report whether the model still answers as it did when the run began."""
@@ -126,7 +131,7 @@ class MeteredBackend(MaskedLMBackend):
     def canary_asks(self) -> list[Ask]:
         """Return the queries that the next check of the canaries will ask."""
         with self.ledger.reader() as reader:
-            return birds.asks(self.identity, birds.count_checks(reader), self._estimate())
+            return birds.asks(self.identity, birds.count_checks(reader), self._cost())
 
     @property
     def canaries_due(self) -> bool:
@@ -206,7 +211,7 @@ class MeteredBackend(MaskedLMBackend):
         """
         model, own = self.identity.digest, set_digest(tokens)
         places = [WHOLE] if tokens is None else list(dict.fromkeys([WHOLE, own, *self.ledger.supersets(tokens)]))
-        estimate = self._estimate()
+        cost = self._cost()
         asks: list[Ask] = []
         known: set[str] = set()
         for query in queries:
@@ -217,8 +222,9 @@ class MeteredBackend(MaskedLMBackend):
                     asks.append(Ask.of(key, query))
                     break
             else:
-                asks.append(Ask.of(query_key(model, query.content, own), query, estimate(query), own))
+                asks.append(Ask.of(query_key(model, query.content, own), query, cost(query), own))
         return asks, known
 
-    def _estimate(self) -> Callable[[MaskedQuery], int]:
-        return self.backend.count_tokens if self.budget.counts_tokens else lambda _: 0
+    def _cost(self) -> Callable[[MaskedQuery], int]:
+        """Return what a query's reservation holds in tokens; nothing, if nobody counts them."""
+        return self.backend.most_tokens if self.budget.counts_tokens else lambda _: 0

@@ -5,16 +5,18 @@ queries it would ask, the meter says which of them the ledger knows, and the led
 against the budget in a transaction that is then undone. That is why a plan and the run agree to the pass.
 
 Passes, attempts, requests and bytes are exact for a backend that answers as it promises. Tokens are what
-the backend counts, exactly or by an estimate. Time needs a measured rate: that of the same run folder, or of
+the backend counts, exactly or by an estimate; where they are limited or paid for, the most that they can be stands
+beside it, because that is what a budget reserves. Time needs a measured rate: that of the same run folder, or of
 another that is named. Before `fit` nobody knows which prompts the ensemble will use: a prediction is
 then planned with all of them, and marked as an upper bound.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,7 @@ from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.formatting import Cell, Table, duration, number
 from pbsdk.ledger import inflight
-from pbsdk.ledger.budget import QueryBudget
+from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.codec import TOKEN_BYTES, encoded_size, set_digest
 from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
@@ -73,6 +75,8 @@ class StepPlan(BaseModel):
     requests: int
     """Calls to the backend, each with a batch of queries."""
     tokens: int
+    tokens_at_most: int | None
+    """What a budget reserves; None if it neither limits tokens nor prices them."""
     bytes_sent: int
     """The texts as rendered, without what a protocol wraps around them."""
     bytes_stored: int
@@ -81,6 +85,8 @@ class StepPlan(BaseModel):
     """None if no rate is known yet."""
     money: float | None
     """None if no price is known."""
+    money_at_most: float | None
+    """What a budget reserves; None if no price is known."""
     allowed: bool
     reason: str
     """Why the budget doesn't allow it."""
@@ -101,6 +107,8 @@ class Plan(BaseModel):
     model: str
     budget: str
     steps: list[StepPlan]
+    overrun: str
+    """By how much a limit on tokens or money can be exceeded at most; empty if there is no such limit."""
     allowed: bool
     verdict: str
 
@@ -113,6 +121,14 @@ class Plan(BaseModel):
         for step in self.steps:
             if step.refusal is not None:
                 raise step.refusal.during(f"the budget doesn't allow the step {step.name!r}")
+
+    def worded(self, say: Callable[[BudgetExceeded], str]) -> Plan:
+        """Return the same plan with each refusal as the caller says it."""
+        steps = [
+            step if step.refusal is None else step.model_copy(update={"reason": say(step.refusal)})
+            for step in self.steps
+        ]
+        return self.model_copy(update={"steps": steps, "verdict": _verdict(steps)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the plan as plain values."""
@@ -127,10 +143,12 @@ class Plan(BaseModel):
             ("attempts (queries sent)", "attempts", number),
             ("requests (batches)", "requests", number),
             ("tokens", "tokens", number),
+            ("tokens, at most", "tokens_at_most", number),
             ("bytes sent", "bytes_sent", number),
             ("bytes stored", "bytes_stored", number),
             ("time", "seconds", duration),
             ("money", "money", number),
+            ("money, at most", "money_at_most", number),
         ]
         table = Table(
             "Plan",
@@ -142,6 +160,7 @@ class Plan(BaseModel):
                     Cell(write(self._sum(path))),
                 ]
                 for label, path, write in rows
+                if not path.endswith("_at_most") or self._says_more(path)
             ],
         )
         lines = [f"{self.model} in {self.run}", f"budget: {self.budget}", "", *aligned(table), ""]
@@ -154,7 +173,12 @@ class Plan(BaseModel):
             for step in self.steps
             if step.expected_passes is not None
         ]
-        return "\n".join([*lines, self.verdict])
+        return "\n".join([*lines, *([self.overrun] if self.overrun else []), self.verdict])
+
+    def _says_more(self, path: str) -> bool:
+        """Return whether an upper bound differs from the figure that it bounds."""
+        pairs = [(getattr(step, path), getattr(step, path.removesuffix("_at_most"))) for step in self.steps]
+        return any(most is not None and not math.isclose(most, expected) for most, expected in pairs)
 
     def _sum(self, name: str) -> float | None:
         values = [getattr(step, name) for step in self.steps]
@@ -199,6 +223,7 @@ def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | o
         raise InputError("only a metered backend knows its budget and its ledger; use pbsdk.connect()")
     rate = _rate(backend.ledger.folder) or (_rate(like) if like is not None else None)
     planned: list[StepPlan] = []
+    batches: list[int] = []
     promised: set[str] = set()
     due = backend.canaries_due
     with backend.ledger.rehearsal() as con:
@@ -215,19 +240,21 @@ def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | o
             repeated = len(asks) - recalled - len(new)
             planned.append(part.model_copy(update={"queries": len(asks), "recalled": recalled, "repeated": repeated}))
             promised.update(ask.key for ask in new)
-    refused = [step for step in planned if not step.allowed]
-    verdict = (
-        "; ".join(f"the budget doesn't allow the step {step.name!r}: {step.reason}" for step in refused)
-        or f"the budget allows it: {number(sum(step.passes for step in planned))} passes"
-    )
+            batches.append(_largest_batch(backend, new))
     return Plan(
         run=str(backend.ledger.folder),
         model=backend.identity.name,
         budget=backend.budget.describe(),
         steps=planned,
-        allowed=not refused,
-        verdict=verdict,
+        overrun=_overrun(backend, planned, max(batches, default=0)),
+        allowed=all(step.allowed for step in planned),
+        verdict=_verdict(planned),
     )
+
+
+def _verdict(steps: Sequence[StepPlan]) -> str:
+    refused = [f"the budget doesn't allow the step {step.name!r}: {step.reason}" for step in steps if not step.allowed]
+    return "; ".join(refused) or f"the budget allows it: {number(sum(step.passes for step in steps))} passes"
 
 
 def _rehearsed(
@@ -242,6 +269,8 @@ def _rehearsed(
         inflight.reserve(con, _NOBODY, new, _without_limits(budget))
     after = inflight.totals(con)
     batch = backend.abilities.batch_size
+    tokens = sum(backend.count_tokens(ask.query) for ask in new)
+    expected = Totals(sends=after.sends - before.sends, tokens=tokens)
     planned = StepPlan(
         name=step.name,
         exact=step.exact,
@@ -252,17 +281,38 @@ def _rehearsed(
         expected_passes=None if step.expected is None else round(step.expected * passes),
         attempts=after.sends - before.sends,
         requests=-(-len(new) // batch),
-        tokens=sum(backend.count_tokens(ask.query) for ask in new),
+        tokens=tokens,
+        tokens_at_most=after.tokens - before.tokens if budget.counts_tokens else None,
         bytes_sent=sum(len(ask.query.text(backend.mask_token).encode("utf-8", "replace")) for ask in new),
         bytes_stored=len(new) * _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
         + _set_bytes(con, step.tokens, new),
         seconds=None if rate is None else len(new) / rate,
-        money=budget.cost(after) - budget.cost(before) if budget.priced else None,
+        money=budget.cost(expected) if budget.priced else None,
+        money_at_most=budget.cost(after) - budget.cost(before) if budget.priced else None,
         allowed=refusal is None,
         reason="" if refusal is None else str(refusal),
     )
     planned._refusal = refusal  # noqa: SLF001 - its own module's
     return planned
+
+
+def _largest_batch(backend: MeteredBackend, new: Sequence[Ask]) -> int:
+    """Return the most tokens that are reserved for one batch."""
+    size = backend.abilities.batch_size
+    return max((sum(ask.tokens for ask in new[at : at + size]) for at in range(0, len(new), size)), default=0)
+
+
+def _overrun(backend: MeteredBackend, planned: Sequence[StepPlan], batch: int) -> str:
+    budget = backend.budget
+    if budget.tokens is None and (budget.money is None or not budget.price_per_1k_tokens):
+        return ""
+    if all(step.tokens == step.tokens_at_most for step in planned):
+        return "Tokens are counted before they are sent, so the limit on them can't be exceeded."
+    return (
+        "Of tokens the most that the texts can have is reserved, and what was read is settled. Should the model count more, "
+        f"sending stops before the next batch: only what one batch of {backend.abilities.batch_size} queries costs beyond "
+        f"the {number(batch)} tokens reserved for it can exceed the limit."
+    )
 
 
 def _without_limits(budget: QueryBudget) -> QueryBudget:

@@ -2,8 +2,8 @@
 
 A `Stream` is what one call wants answered and how far it has come. The `Sender` moves it on: it recalls what
 is known, claims a batch of the rest, asks the model, checks what came, has it stored, and records what
-failed. After a retryable error it waits, for as long as the backend says or longer with each attempt,
-until the attempts or the deadline are used up.
+failed, each query by its own fate. Those that may succeed later are asked again after a wait, as long as the backend
+says or longer with each attempt, until the attempts or the deadline are used up.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tenacity import RetryCallState, Retrying, retry_if_exception, wait_exponent
 from pbsdk.backend import MaskDistribution, MaskedLMBackend, OpenVocabulary, Tokens, Vocabulary
 from pbsdk.errors import Answer, BackendError, BackendUnavailable, BadAnswer, BudgetExceeded, PbsdkError
 from pbsdk.ledger.codec import encode
-from pbsdk.ledger.inflight import Ask, Result
+from pbsdk.ledger.inflight import Ask, Claim, Failed, Result
 from pbsdk.ledger.writer import QueryLedger
 
 __all__ = ["Sender", "Stream"]
@@ -51,6 +51,10 @@ class Stream:
     """What had to be asked when the stream began, each key once."""
     fresh: dict[str, MaskDistribution] = field(init=False, default_factory=dict)
     """Answers that came and have not been returned yet, by key."""
+    sent: int = field(init=False, default=0)
+    """How many queries were sent so far, retries included."""
+    kept: int = field(init=False, default=0)
+    """How many answers came and were stored."""
 
     def __post_init__(self) -> None:
         first: dict[str, Ask] = {}
@@ -75,14 +79,14 @@ class _Outcome:
     """What one call to the backend brought: answers by position, and why some are missing."""
 
     answers: Mapping[int, Answer] = field(default_factory=dict)
-    error: BackendError | None = None
-    interrupt: KeyboardInterrupt | None = None
+    error: PbsdkError | KeyboardInterrupt | None = None
+    """Why not all came."""
+    failures: dict[int, BackendError] = field(default_factory=dict)
+    """Why single queries failed, where the error doesn't say it, by position."""
     latency: int = 0
     """Microseconds."""
     results: list[Result] = field(default_factory=list)
     """Answers that were checked, ready to be stored."""
-    wrong: list[Ask] = field(default_factory=list)
-    """Queries whose answer can't be right; they ran."""
 
 
 class Sender:
@@ -145,18 +149,20 @@ class Sender:
 
     def _send(self, stream: Stream, batch: list[Ask]) -> None:
         """Send what nobody else is asking, retrying while that may help, until the deadline."""
-        left = batch
+        left, final = batch, list[BackendError]()
 
         def attempt() -> None:
             nonlocal left
-            claim = self._ledger.claim(stream.number, left)
+            claim = self._claim(stream, left)
             stream.known.update(ask.key for ask in claim.known)
             left = claim.mine
             if left:
                 outcome = self._call(stream, left)
                 self._store(stream, outcome)
-                left = [ask for ask in left if ask.key not in stream.fresh]
-                self._raise(stream, outcome, left, again=retrying.statistics["attempt_number"] <= self.retries)
+                again = retrying.statistics["attempt_number"] <= self.retries
+                left, why = self._settle(stream, outcome, left, final, again=again)
+                if why is not None:
+                    raise why
 
         def stop(state: RetryCallState) -> bool:
             spent = max(state.seconds_since_start or 0.0, state.idle_for)
@@ -169,6 +175,16 @@ class Sender:
             retrying(attempt)
         finally:
             stream.known.update(stream.fresh)
+        if final:
+            raise final[0]
+
+    def _claim(self, stream: Stream, asks: list[Ask]) -> Claim:
+        try:
+            claim = self._ledger.claim(stream.number, asks)
+        except BudgetExceeded as refusal:
+            raise refusal.after(stream.sent, stream.kept) from None
+        stream.sent += len(claim.mine)
+        return claim
 
     def _call(self, stream: Stream, asks: list[Ask]) -> _Outcome:
         """Ask the model once, and check what came; whatever the adapter raises becomes part of the outcome."""
@@ -176,17 +192,14 @@ class Sender:
         began = time.monotonic_ns()
         try:
             filled = list(self.backend.fill([ask.query for ask in asks], stream.tokens))
-        except BackendError as raised:
-            outcome.error, outcome.answers = raised, raised.answered
-        except PbsdkError as raised:  # an input that can't work: refused before it was sent
-            self._fail(stream, [(ask, False) for ask in asks], raised, _since(began), again=False)
-            raise
-        except KeyboardInterrupt as raised:  # a remote adapter hands over the answers so far; the rest is unknown
-            outcome.interrupt, outcome.answers = raised, getattr(raised, "answered", {})
+        except (PbsdkError, KeyboardInterrupt) as raised:
+            outcome.error = raised
+            outcome.answers, outcome.failures = _parts(raised)
         except Exception as raised:  # noqa: BLE001 - even an adapter's foreign error must be recorded
             said = f"the backend of {self.backend.identity.name} raised {type(raised).__name__}: see above"
             outcome.error = BackendError(said, may_have_run=True)
             outcome.error.__cause__ = raised
+            outcome.answers, outcome.failures = _parts(raised)
         else:
             if len(filled) == len(asks):
                 outcome.answers = dict(enumerate(filled))
@@ -197,7 +210,7 @@ class Sender:
         return outcome
 
     def _check(self, stream: Stream, asks: list[Ask], outcome: _Outcome) -> None:
-        """Sort the answers of an outcome into results and wrong ones."""
+        """Turn the answers of an outcome into results; a wrong one is a failure of its query's own."""
         for place, answer in outcome.answers.items():
             if not 0 <= place < len(asks):
                 continue
@@ -205,7 +218,7 @@ class Sender:
                 kept, mass = _checked(answer, stream.tokens, self._vocabulary)
                 data = _encoded(kept, stream.tokens)
             except BadAnswer as bad:
-                outcome.wrong.append(asks[place])
+                outcome.failures[place] = bad
                 outcome.error = outcome.error or bad
             else:
                 outcome.results.append(Result(asks[place], data, kept, outcome.latency, mass))
@@ -216,26 +229,39 @@ class Sender:
             words = self._new_words(outcome.results)
             stored = self._ledger.finish(stream.number, outcome.results, stream.tokens, words)
             self._words_kept.update(words)
+            stream.kept += len(stored)
             keys = [result.ask.key for result in outcome.results]
             stream.fresh.update(zip(keys, stored, strict=True))
 
-    def _raise(self, stream: Stream, outcome: _Outcome, left: list[Ask], *, again: bool) -> None:
-        """Record the queries without an answer, if there are any, and raise why."""
-        if outcome.interrupt is not None:
-            raise outcome.interrupt
-        error = outcome.error
-        if error is not None and left:
-            failed = [(ask, error.may_have_run or ask in outcome.wrong) for ask in left]
-            self._fail(stream, failed, error, outcome.latency, again=again and error.retryable)
-            raise error
+    def _settle(
+        self, stream: Stream, outcome: _Outcome, asks: list[Ask], final: list[BackendError], *, again: bool
+    ) -> tuple[list[Ask], BackendError | None]:
+        """Record each query without an answer by its own fate; return those to ask again, and why they failed.
 
-    def _fail(
-        self, stream: Stream, failed: list[tuple[Ask, bool]], error: Exception, latency: int, *, again: bool
-    ) -> None:
+        Errors after which a query isn't asked again are added to `final`: they are raised when the others are answered.
+        """
+        error = outcome.error
+        lost = [
+            (ask, outcome.failures.get(place, error)) for place, ask in enumerate(asks) if ask.key not in stream.fresh
+        ]
+        retry = [ask for ask, why in lost if isinstance(error, BackendError) and _retryable(why)]
+        failed = [
+            Failed(ask, isinstance(why, BackendError) and why.may_have_run, type(why).__name__)
+            for ask, why in lost
+            if isinstance(why, PbsdkError)  # what Ctrl-C left at the model is unknown, and settled with the stream
+        ]
         try:
-            self._ledger.fail(stream.number, failed, note=type(error).__name__, latency=latency, again=again)
+            self._ledger.fail(stream.number, failed, latency=outcome.latency, again=retry if again else [])
         except BudgetExceeded as refusal:
-            raise refusal from error
+            raise refusal.after(stream.sent, stream.kept) from error
+        if error is None or not (lost or isinstance(error, KeyboardInterrupt)):
+            return [], None
+        if not isinstance(error, BackendError):  # Ctrl-C, or an input that can't work
+            raise error
+        errors = [error, *(why for _, why in lost if isinstance(why, BackendError))]
+        if len(retry) < len(lost):
+            final.append(next(why for why in errors if not why.retryable))
+        return retry, next(why for why in errors if why.retryable) if retry else None
 
     def _new_words(self, results: Sequence[Result]) -> dict[int, str]:
         """Return the words of tokens that an open vocabulary has just learned, for the ledger to keep."""
@@ -276,7 +302,18 @@ def _encoded(answer: MaskDistribution, tokens: Tokens | None) -> bytes:
         raise BadAnswer("an answer's counts of tokens don't fit 32 bits") from error
 
 
-def _retryable(error: BaseException) -> bool:
+def _parts(error: BaseException) -> tuple[dict[int, Answer], dict[int, BackendError]]:
+    """Return what came of a batch and why single queries failed, from whatever an adapter raised."""
+    answered, failures = (getattr(error, name, None) for name in ("answered", "failures"))
+    return (
+        dict(answered) if isinstance(answered, Mapping) else {},
+        {place: why for place, why in failures.items() if isinstance(why, BackendError)}
+        if isinstance(failures, Mapping)
+        else {},
+    )
+
+
+def _retryable(error: BaseException | None) -> bool:
     return isinstance(error, BackendError) and error.retryable
 
 

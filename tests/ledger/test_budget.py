@@ -46,7 +46,7 @@ def test_values_that_make_no_sense_are_named(wrong):
 
 
 def test_money_needs_a_price():
-    with pytest.raises(InputError, match="price_per_pass"):
+    with pytest.raises(InputError, match=r"needs a price.*price_per_1k_tokens="):
         QueryBudget(money=5.0)
 
 

@@ -15,10 +15,11 @@ import pytest
 from helpers.meter import grid, metered, query, rows, states
 
 from pbsdk.ledger import forking
+from pbsdk.ledger.mark import read_mark
 from pbsdk.ledger.verifier import verify_run
 
 PATIENCE = 60
-THREADS = 8
+FORKS, THREADS = 20, 8
 
 
 def _forked(work):
@@ -54,10 +55,10 @@ def _ask_in_threads(lm, number):
 def test_the_threads_of_a_forked_child_share_one_session(tmp_path):
     lm = metered(tmp_path, budget=None)
     lm.fill([query(7)])
-    children = [_forked(lambda n=n: _ask_in_threads(lm, n)) for n in range(1, 11)]
-    assert _ends(*children) == [0] * 10
-    assert rows(lm, "SELECT count(*) FROM records WHERE state = 'opened'") == [(11,)]
-    assert states(lm)["done"] == 10 * THREADS + 1
+    children = [_forked(lambda n=n: _ask_in_threads(lm, n)) for n in range(1, FORKS + 1)]
+    assert _ends(*children) == [0] * FORKS
+    assert rows(lm, "SELECT count(*) FROM records WHERE state = 'opened'") == [(FORKS + 1,)]
+    assert states(lm)["done"] == FORKS * THREADS + 1
     assert "unknown" not in states(lm)
     lm.ledger.verify()
 
@@ -87,6 +88,51 @@ def test_forking_while_threads_use_the_ledger_leaves_nobody_stuck(tmp_path):
     assert "unknown" not in states(lm)
     assert states(lm)["done"] == sum(asked) + 16 * THREADS + 1
     lm.ledger.verify()
+
+
+def test_workers_of_a_server_that_loaded_the_model_before_it_forked_share_a_run_folder(tmp_path):
+    """A master opens the folder, asks, forks workers, restarts those that die, and asks nothing more."""
+    lm = metered(tmp_path, budget=None, batch_size=1)
+    lm.fill([query(7)])
+
+    def serve(number, dies):
+        _ask_in_threads(lm, number)
+        if dies:
+            os.kill(os.getpid(), signal.SIGKILL)
+        lm.close()
+
+    workers = [_forked(lambda n=n: serve(n, dies=n == 1)) for n in (1, 2, 3)]
+    assert _ends(*workers) == [-signal.SIGKILL, 0, 0]
+    assert _ends(_forked(lambda: serve(1, dies=False)), _forked(lambda: serve(4, dies=False))) == [0, 0]
+    assert "unknown" not in states(lm)
+    assert states(lm)["done"] == 4 * THREADS + 1
+    assert rows(lm, "SELECT count(*) FROM records WHERE state = 'opened'") == [(6,)]
+    lm.ledger.verify()
+    lm.close()
+    assert list((tmp_path / "sessions").iterdir()) == []
+
+
+def test_a_child_of_a_child_has_a_session_of_its_own(tmp_path):
+    lm = metered(tmp_path, budget=None)
+
+    def parent():
+        _ask_in_threads(lm, 1)
+        assert _ends(_forked(lambda: _ask_in_threads(lm, 2))) == [0]
+        _ask_in_threads(lm, 3)
+
+    assert _ends(_forked(parent)) == [0]
+    assert rows(lm, "SELECT count(*) FROM records WHERE state = 'opened'") == [(3,)]
+    assert "unknown" not in states(lm)
+    assert lm.ledger.verify().answers == 3 * THREADS + 1
+
+
+def test_the_mark_is_kept_by_parent_and_children(tmp_path):
+    lm = metered(tmp_path, budget=None)
+    lm.fill([query(1)])
+    assert _ends(_forked(lambda: _ask_in_threads(lm, 2))) == [0]
+    assert read_mark(tmp_path).records <= lm.ledger.verify().records
+    lm.fill([query(3)])
+    assert read_mark(tmp_path).head == lm.ledger.verify().head
 
 
 @pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="needs /proc")

@@ -11,7 +11,7 @@ from helpers.meter import grid, metered
 
 from pbsdk.audit.certificate import Certificate
 from pbsdk.audit.report import AuditReport
-from pbsdk.errors import LedgerCorrupted
+from pbsdk.errors import LedgerCorrupted, LedgerError
 from pbsdk.ledger.verifier import verify_run
 
 
@@ -80,3 +80,18 @@ def test_a_changed_schema_is_refused_by_everyone(tmp_path, statements):
     for read in (verify_run, AuditReport.read, Certificate.of, certificate.check, metered):
         with pytest.raises(LedgerCorrupted, match="schema"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize("name", [b"records_stay", b"CREATE TABLE passes", b"Settings_count_insert"])
+def test_a_schema_with_a_byte_that_is_no_text_is_refused(tmp_path, name):
+    with metered(tmp_path / "run") as lm:
+        lm.fill(grid(1, 1))
+    file = tmp_path / "run" / "cache.db"
+    data = file.read_bytes()
+    assert name in data
+    for at in range(len(name)):
+        place = data.index(name) + at
+        file.write_bytes(data[:place] + bytes([data[place] ^ 0x80]) + data[place + 1 :])
+        for read in (AuditReport.read, verify_run, lambda run: metered(run).close()):
+            with pytest.raises(LedgerError):
+                read(tmp_path / "run")

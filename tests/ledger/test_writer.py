@@ -10,12 +10,14 @@ import shutil
 import sqlite3
 import stat
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import diskcache
 import numpy as np
 import pytest
-from helpers.meter import grid, metered, query, rows, same, start, states
+from helpers.meter import as_nobody, grid, metered, query, rows, same, start, states
 from helpers.tampering import edit
 
 from pbsdk.backend import MaskDistribution, MaskedQuery, ModelIdentity, Part, Phase
@@ -23,6 +25,7 @@ from pbsdk.errors import BackendTimeout, LedgerCorrupted, LedgerError, LedgerMis
 from pbsdk.ledger.chain import FIELDS
 from pbsdk.ledger.codec import decode, encode, query_key, set_digest
 from pbsdk.ledger.folder import _BytesOnly
+from pbsdk.ledger.liveness import Session
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.writer import QueryLedger, verify_run
 from pbsdk.metering.meter import MeteredBackend
@@ -120,10 +123,10 @@ def test_nothing_is_evicted_and_nothing_lies_outside_the_database(tmp_path):
     assert settings["eviction_policy"] == "none"
     assert settings["cull_limit"] == 0
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} <= {
-        "cache.db", "cache.db-wal", "cache.db-shm", "lock", f"{lm.ledger.session}.lock",
+        "cache.db", "cache.db-wal", "cache.db-shm", "lock", "mark", f"{lm.ledger.session}.lock",
     }  # fmt: skip
     lm.close()
-    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"cache.db", "lock"}
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"cache.db", "lock", "mark"}
 
 
 def test_another_models_folder_is_refused_with_what_differs_and_left_as_it_was(tmp_path):
@@ -191,28 +194,6 @@ def test_a_variable_in_the_folders_name_is_refused(tmp_path):
         QueryLedger(tmp_path / "$HOME", MODEL)
 
 
-def _as_nobody(work):
-    """Run work() in a child without root's rights; return what it says."""
-    out, back = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            if os.geteuid() == 0:
-                os.setgroups([])
-                os.setgid(65534)
-                os.setuid(65534)
-            text = work()
-        except BaseException as error:  # noqa: BLE001 - the parent judges
-            text = f"{type(error).__name__}: {error}"
-        os.write(back, text.encode())
-        os._exit(0)
-    os.close(back)
-    with os.fdopen(out) as pipe:
-        said = pipe.read()
-    os.waitpid(child, 0)
-    return said
-
-
 def test_a_folder_that_cannot_be_written_is_one_clear_error_and_can_still_be_read():
     home = Path(tempfile.mkdtemp())  # not under tmp_path, whose parents are closed to others
     home.chmod(0o755)
@@ -230,13 +211,13 @@ def test_a_folder_that_cannot_be_written_is_one_clear_error_and_can_still_be_rea
             QueryLedger(run, FakeBackend(vocabulary_size=50).identity)
             return "opened"
 
-        said = _as_nobody(write)
+        said = as_nobody(write)
         assert said.startswith("LedgerError: ")
         assert "can't be written" in said
-        said = _as_nobody(lambda: str(QueryLedger(home / "new", MODEL)))
+        said = as_nobody(lambda: str(QueryLedger(home / "new", MODEL)))
         assert said.startswith("LedgerError: ")
         assert "can't be written" in said
-        assert "all 13 records and 4 answers match" in _as_nobody(lambda: str(verify_run(run)))
+        assert "all 13 records and 4 answers match" in as_nobody(lambda: str(verify_run(run)))
         assert (run / "cache.db").read_bytes() == before
         assert not (home / "new").exists()
     finally:
@@ -610,6 +591,35 @@ def test_a_folder_that_stays_locked_is_one_clear_error(tmp_path, monkeypatch):
     other.close()
     assert lm.backend.asked == []
     lm.fill([query(1)])
+
+
+def test_a_session_is_looked_at_once_in_a_transaction_however_many_streams_it_has(tmp_path, monkeypatch):
+    one, two = metered(tmp_path), metered(tmp_path, batch_size=1)
+    streams = [two.stream([query(i), query(100 + i)]) for i in range(5)]
+    for stream in streams:
+        next(stream)
+    looks, alive = [], Session.alive
+    monkeypatch.setattr(Session, "alive", staticmethod(lambda place, name: looks.append(name) or alive(place, name)))
+    one.fill([query(50)])
+    assert looks == [two.ledger.session] * 3  # reserving, claiming, closing the stream
+
+
+def test_threads_take_turns(tmp_path):
+    ledger, over = QueryLedger(tmp_path, MODEL), threading.Event()
+    counts = [0] * 32
+    ready = threading.Barrier(len(counts))
+
+    def write(number):
+        ready.wait()
+        while not over.is_set():
+            with ledger.rehearsal():
+                counts[number] += 1
+            if counts[number] == 200:
+                over.set()
+
+    with ThreadPoolExecutor(len(counts)) as pool:
+        list(pool.map(write, range(len(counts))))
+    assert min(counts) > 20
 
 
 def test_a_damaged_database_is_corrupt_whatever_is_read(tmp_path):

@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import pickle
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from helpers.meter import grid, metered, query, rows, same, states
 from helpers.tampering import edit
 
-from pbsdk.backend import Abilities, MaskDistribution, OpenVocabulary, Phase
+from pbsdk.backend import Abilities, MaskDistribution, MaskedLMBackend, OpenVocabulary, Phase
 from pbsdk.errors import (
     BackendError,
     BackendTimeout,
@@ -311,15 +312,84 @@ def test_the_last_attempt_raises_the_models_error_not_the_budgets(tmp_path):
         lm.fill([query(1)])
 
 
-def test_tokens_are_reserved_by_estimate_and_settled_by_what_was_read(tmp_path):
-    lm = metered(tmp_path, budget=QueryBudget(tokens=40))
-    estimate = lm.count_tokens(query(1))
+class Charging(FakeBackend):
+    """Counts tokens by the interface's default, and then reports what it is told to."""
+
+    count_tokens = MaskedLMBackend.count_tokens
+    most_tokens = MaskedLMBackend.most_tokens
+
+    def __init__(self, reads=None, **options):
+        super().__init__(vocabulary_size=50, **options)
+        self.reads = reads
+
+    def fill(self, queries, tokens=None):
+        return [
+            replace(answer, read_tokens=self.reads or answer.read_tokens) for answer in super().fill(queries, tokens)
+        ]
+
+
+def test_the_most_that_tokens_can_cost_is_reserved_and_what_was_read_is_settled(tmp_path):
+    lm = MeteredBackend(Charging(), tmp_path, QueryBudget(tokens=100))
+    most = lm.most_tokens(query(1))
     (answer,) = lm.fill([query(1)])
-    assert estimate > answer.read_tokens > 0
+    assert most > lm.count_tokens(query(1)) > answer.read_tokens > 0
+    assert rows(lm, "SELECT read FROM records WHERE state = 'reserved'") == [(most,)]
     assert rows(lm, "SELECT tokens FROM totals") == [(answer.read_tokens,)]
-    with pytest.raises(BudgetExceeded, match="tokens in all"):
+    with pytest.raises(BudgetExceeded, match=f"tokens in all doesn't allow it: up to {12 * most - most} more asked"):
         lm.fill(grid(4, 3))
     lm.ledger.verify()
+
+
+@pytest.mark.parametrize(
+    "limit", [{"tokens": 1500}, {"money": 1.5, "price_per_1k_tokens": 1.0}], ids=["tokens", "money"]
+)
+def test_a_model_that_reports_more_than_was_reserved_is_stopped_before_the_next_batch(tmp_path, limit):
+    lm = MeteredBackend(Charging(reads=500, batch_size=2), tmp_path, QueryBudget(passes=None, **limit))
+    with pytest.raises(BudgetExceeded) as refused:
+        lm.fill(grid(20, 1))
+    # Two batches cost 2,000; only the second went over the limit.
+    assert lm.backend.calls == [2, 2]
+    assert (refused.value.sent, refused.value.kept, refused.value.left) == (4, 4, 0)
+    assert "4 queries were sent before that, retries included, and 4 answers came and are kept" in str(refused.value)
+    assert len(lm.fill(grid(4, 1))) == 4
+    with pytest.raises(BudgetExceeded):
+        lm.fill([query(99)])
+    assert lm.backend.calls == [2, 2]
+    raised = QueryBudget(**{**lm.budget.to_dict(), refused.value.limit: refused.value.needed})
+    lm.backend.reads = None
+    assert len(MeteredBackend(lm.backend, tmp_path, raised).fill(grid(20, 1))) == 20
+    lm.ledger.verify()
+
+
+def test_a_batch_goes_on_as_long_as_what_is_left_covers_it(tmp_path):
+    """Every answer costs a little more than was reserved: not all fit any more, but the next does."""
+    probe = Charging()
+    most = probe.most_tokens(query(1))
+    lm = MeteredBackend(Charging(reads=most + 10, batch_size=1), tmp_path, QueryBudget(passes=None, tokens=9 * most))
+    with pytest.raises(BudgetExceeded):
+        lm.fill(grid(9, 1))
+    used = lm.audit().totals[2].used
+    assert len(lm.backend.calls) == 8 * most // (most + 10) + 1
+    assert used <= 9 * most + 10
+
+
+def test_what_is_counted_exactly_never_exceeds_a_limit(tmp_path):
+    exact = FakeBackend(vocabulary_size=50, batch_size=4)
+    each = exact.count_tokens(query(1))
+    lm = MeteredBackend(exact, tmp_path, QueryBudget(passes=None, tokens=10 * each))
+    with pytest.raises(BudgetExceeded, match=r"None of it was sent"):
+        lm.fill(grid(11, 1))
+    lm.fill(grid(10, 1))
+    assert rows(lm, "SELECT tokens FROM totals") == [(10 * each,)]
+
+
+def test_an_answer_that_does_not_say_what_it_read_costs_what_was_reserved(tmp_path):
+    lm = MeteredBackend(Charging(), tmp_path, QueryBudget(tokens=1000))
+    lm.backend.fill = lambda queries, tokens: [
+        replace(answer, read_tokens=0) for answer in FakeBackend(vocabulary_size=50).fill(queries, tokens)
+    ]
+    lm.fill([query(1)])
+    assert rows(lm, "SELECT tokens FROM totals") == [(lm.most_tokens(query(1)),)]
 
 
 def test_money_is_limited(tmp_path):

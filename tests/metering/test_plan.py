@@ -6,7 +6,7 @@ import pytest
 from helpers.meter import grid, metered, rows
 
 from pbsdk.audit.report import AuditReport
-from pbsdk.backend import MaskedQuery
+from pbsdk.backend import MaskedLMBackend
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BudgetExceeded, InputError
@@ -18,18 +18,17 @@ from pbsdk.testing import FakeBackend
 PROMPTS = ["<input> So <mask>.", "<input> The <mask>", "<input> Topic: <mask>."]
 
 
-class Counting(FakeBackend):
-    """Counts the tokens of a query exactly, as local models do."""
+class Estimating(FakeBackend):
+    """Has only an estimate of a query's tokens, as most remote adapters do."""
 
-    def count_tokens(self, query: MaskedQuery) -> int:
-        parts = query.before_mask() if self.abilities.mask == "last" else query.parts
-        return 1 + sum(len(part.text.split()) for part in parts)
+    count_tokens = MaskedLMBackend.count_tokens
+    most_tokens = MaskedLMBackend.most_tokens
 
 
 def classifier(run, budget=None, prompts=PROMPTS, **fake):
     limits = budget or QueryBudget(price_per_pass=0.5, price_per_1k_tokens=0.02)
     return PromptBoostingClassifier(
-        MeteredBackend(Counting(vocabulary_size=200, **fake), run, limits),
+        MeteredBackend(FakeBackend(vocabulary_size=200, **fake), run, limits),
         prompts,
         head="boosting",
         rounds=30,
@@ -160,6 +159,25 @@ def test_the_fit_counts_when_the_prediction_is_planned(tmp_path, tickets):
     planned = plan_classifier(clf, (tickets.train.texts, tickets.train.labels), predict=tickets.test.texts[:10])
     assert [step.allowed for step in planned.steps] == [True, False]
     assert "8 left" in planned.steps[1].reason
+
+
+def test_a_plan_says_how_much_is_reserved_and_by_how_much_a_limit_can_be_exceeded(tmp_path):
+    limits = QueryBudget(money=1.0, price_per_1k_tokens=0.1)
+    exact = plan_steps(MeteredBackend(FakeBackend(), tmp_path / "exact", limits), [Step("ask", grid(4, 3))])
+    (step,) = exact.steps
+    assert (step.tokens, step.money) == (step.tokens_at_most, pytest.approx(step.money_at_most))
+    assert "the limit on them can't be exceeded" in str(exact)
+    assert "tokens, at most" not in str(exact)
+    guessed = plan_steps(
+        MeteredBackend(Estimating(batch_size=2), tmp_path / "guessed", limits), [Step("ask", grid(4, 3))]
+    )
+    (step,) = guessed.steps
+    assert step.tokens < step.tokens_at_most
+    assert step.money < step.money_at_most == pytest.approx(step.tokens_at_most * 0.1 / 1000)
+    assert f"one batch of 2 queries costs beyond the {step.tokens_at_most // 6} tokens reserved for it" in str(guessed)
+    assert "tokens, at most" in str(guessed)
+    free = plan_steps(MeteredBackend(Estimating(), tmp_path / "free", 10), [Step("ask", grid(4, 3))])
+    assert (free.overrun, free.steps[0].tokens_at_most) == ("", None)
 
 
 def test_strict_budgets_plan_by_their_own_unit(tmp_path):
