@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pbsdk.audit.report import AuditReport, PhaseReport
 from pbsdk.audit.tables import PHASE_ROWS
 from pbsdk.audit.text import aligned, markdown_table
-from pbsdk.formatting import Cell, Table, number
+from pbsdk.formatting import Cell, Table, number, one_line
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["AuditDiff", "Difference"]
@@ -83,12 +83,13 @@ class AuditDiff(BaseModel):
         return Table("Side by side", ["", "A", "B", "B - A"], rows)
 
     def _opening(self) -> list[str]:
-        return [
+        lines = [
             f"A: {self.a.model} in {self.a.run}: {self.a.verdict}",
             f"B: {self.b.model} in {self.b.run}: {self.b.verdict}",
             f"model: {self.model} (A is here, B is there)" if self.model else "model: the same",
             f"passes: {number(self.passes_in_both)} in both, {self.passes_only_a:,} only in A, {self.passes_only_b:,} only in B",
         ]
+        return list(map(one_line, lines))
 
     def to_markdown(self) -> str:
         """Return the comparison as Markdown."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from pbsdk.audit.svg import Bar, Series, bars, columns
 from pbsdk.audit.tables import outcomes, passes_spread, tables, used_of_limits
-from pbsdk.audit.text import alarm
+from pbsdk.audit.text import alarm, held
 from pbsdk.formatting import Cell, Table, duration, milliseconds, moment, number
 
 if TYPE_CHECKING:
@@ -102,6 +102,7 @@ def _body(report: AuditReport, *, level: int) -> str:
         f'<p class="verdict{"" if report.within_budget else " over"}">{escape(report.verdict)}</p>',
         f"<p>{_sentence(report)}</p>",
         f"<p>Budget: {escape(report.budget)}.</p>",
+        *(f"<p>{escape(line[0].upper() + line[1:])}.</p>" for line in held(report)),
     ]
     for title, table in shown.items():
         parts.append(f"<{section}>{title}</{section}>{_table(table)}")

@@ -1,4 +1,4 @@
-"""The report: what the ledger shows was asked, against the budget.
+"""The report: what the ledger shows was asked, against the budget that it was asked under.
 
 It needs a run folder and nothing else, no model and no network, and can be made while the run is
 in progress. The same numbers come as a table in a terminal, as Markdown, as JSON with a published schema
@@ -8,7 +8,7 @@ in progress. The same numbers come as a table in a terminal, as Markdown, as JSO
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict
 
 from pbsdk.audit import page as report_page
 from pbsdk.audit import text as report_text
+from pbsdk.audit.limits import LimitsHeld, Period, Use, iso, judged, periods, verdict, widest
 from pbsdk.backend import Phase
-from pbsdk.formatting import number
 from pbsdk.ledger import canaries
 from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, Totals, scope_of
 from pbsdk.ledger.canaries import CanaryCheck
@@ -32,6 +32,7 @@ __all__ = [
     "AuditReport",
     "Latency",
     "LimitReport",
+    "LimitsHeld",
     "PassCount",
     "PhaseReport",
     "PromptReport",
@@ -123,6 +124,7 @@ class ScopeReport(_Part):
     most: int
     distribution: list[PassCount]
     limit: int | None
+    """The widest of the limits under which it was asked."""
     left: int | None
     """Passes that every example still has left."""
 
@@ -133,6 +135,7 @@ class LimitReport(_Part):
     name: str
     used: float
     limit: float | None
+    """The widest that held."""
     left: float | None
 
 
@@ -172,7 +175,9 @@ class AuditReport(_Part):
     """Queries that are at the model at this moment."""
     bytes_on_disk: int
     budget: str
-    """The limits, their unit and their scope in one sentence."""
+    """The limits that applied last, their unit and their scope in one sentence."""
+    held: list[LimitsHeld]
+    """All limits under which something was asked, in the order of time."""
     priced: bool
     phases: list[PhaseReport]
     prompts: list[PromptReport]
@@ -184,16 +189,28 @@ class AuditReport(_Part):
     verdict: str
 
     @classmethod
-    def read(cls, run: str | os.PathLike[str], budget: QueryBudget | None = None) -> Self:
-        """Read a run folder; without a budget, the one of the session that opened it last applies."""
+    def read(
+        cls, run: str | os.PathLike[str], budget: QueryBudget | None = None, *, now: QueryBudget | None = None
+    ) -> Self:
+        """Read a run folder, and judge what each session asked by the limits that it had.
+
+        Args:
+            run: the run folder.
+            budget: judge everything by these limits instead, as if they had held from the start.
+            now: the limits that apply from here on, for the prices and for what nobody asked yet; by default those of the
+                session that asked last.
+        """
         with LedgerReader(run) as reader:
-            budget = budget or reader.budget()
             counter = Counter(reader)
             records, head = reader.head()
-            scopes = _scopes(counter, budget)
-            totals = _totals(reader, budget)
-            within, verdict = _verdict(scopes, totals)
-            model, now = reader.model(), counter.in_flight()
+            asked = periods(reader, counter)
+            held = [judged(period, reader, counter, alone=len(asked) == 1) for period in asked]
+            latest = max(asked, key=lambda period: period.last).budget if asked else None
+            last = budget or now or latest or next(reversed(reader.budgets().values()), QueryBudget())
+            under = [] if budget else asked
+            scopes, totals = _scopes(counter, last, under), _totals(reader.totals(), last, under)
+            within, said = verdict(_uses(scopes, totals), [] if budget else held)
+            model, flying = reader.model(), counter.in_flight()
             return cls(
                 run=str(reader.folder),
                 model=model.name,
@@ -201,19 +218,20 @@ class AuditReport(_Part):
                 records=records,
                 head=head,
                 requests=counter.requests(),
-                reserved=now.get("reserved", 0),
-                under_way=now.get("sent", 0),
+                reserved=flying.get("reserved", 0),
+                under_way=flying.get("sent", 0),
                 bytes_on_disk=reader.size(),
-                budget=budget.describe(),
-                priced=budget.priced,
-                phases=_phases(counter, budget),
-                prompts=_prompts(counter, budget, reader.names()),
+                budget=last.describe(),
+                held=held,
+                priced=last.priced,
+                phases=_phases(counter, last, {scope.scope: scope.limit for scope in scopes}),
+                prompts=_prompts(counter, last, reader.names()),
                 scopes=scopes,
                 totals=totals,
                 timeline=_timeline(counter),
                 canaries=canaries.checks(reader),
                 within_budget=within,
-                verdict=verdict,
+                verdict=said,
             )
 
     def to_dict(self) -> dict[str, Any]:
@@ -255,7 +273,7 @@ class AuditReport(_Part):
         return report_page.fragment(self)
 
 
-def _phases(counter: Counter, budget: QueryBudget) -> list[PhaseReport]:
+def _phases(counter: Counter, budget: QueryBudget, limits: Mapping[str, int | None]) -> list[PhaseReport]:
     counted, spreads, times = counter.phases(), counter.spreads(), counter.times()
     known = [str(phase) for phase in Phase if phase in counted]
     reports = []
@@ -269,7 +287,7 @@ def _phases(counter: Counter, budget: QueryBudget) -> list[PhaseReport]:
                 prompts=row["prompts"],
                 passes_an_example=max(spread, default=0),
                 distribution=_pairs(spread),
-                limit=budget.limit(scope_of(phase)),
+                limit=limits.get(scope_of(phase)),
                 latency=_latency(time),
                 seconds=seconds,
                 throughput=row["answers"] / seconds if seconds else None,
@@ -311,8 +329,8 @@ def _pairs(spread: dict[int, int]) -> list[PassCount]:
 def _timeline(counter: Counter) -> Timeline:
     cut = counter.timeline(_STRETCHES)
     return Timeline(
-        start=_iso(cut.first),
-        end=_iso(cut.first + cut.width * len(cut.counts)),
+        start=iso(cut.first),
+        end=iso(cut.first + cut.width * len(cut.counts)),
         seconds_a_stretch=cut.width / 1e6,
         stretches=[
             Stretch(answers=row["done"], hits=row["hit"], failed=row["failed"], unknown=row["unknown"])
@@ -321,15 +339,13 @@ def _timeline(counter: Counter) -> Timeline:
     )
 
 
-def _iso(moment: int) -> str:
-    return datetime.fromtimestamp(moment / 1e6, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _scopes(counter: Counter, budget: QueryBudget) -> list[ScopeReport]:
-    spreads = counter.scopes(strict=budget.strict)
+def _scopes(counter: Counter, now: QueryBudget, asked: Sequence[Period]) -> list[ScopeReport]:
+    spreads = counter.scopes(strict=now.strict)
     reports = []
     for scope in (FIT, PREDICT):
-        spread, limit = spreads.get(scope, {}), budget.limit(scope)
+        spread = spreads.get(scope, {})
+        limits = [period.budget.limit(scope) for period in asked if scope in period.scopes]
+        limit = widest(limits or [now.limit(scope)])
         most = max(spread, default=0)
         reports.append(
             ScopeReport(
@@ -345,34 +361,23 @@ def _scopes(counter: Counter, budget: QueryBudget) -> list[ScopeReport]:
     return reports
 
 
-def _totals(reader: LedgerReader, budget: QueryBudget) -> list[LimitReport]:
-    spent = reader.totals()
+def _totals(spent: Totals, now: QueryBudget, asked: Sequence[Period]) -> list[LimitReport]:
+    budgets = [period.budget for period in asked] or [now]
     amounts: list[tuple[str, float, float | None]] = [
-        ("passes", budget.counted(spent), budget.total),
-        ("attempts", spent.sends, budget.attempts),
-        ("tokens", spent.tokens, budget.tokens),
+        ("passes", now.counted(spent), widest(budget.total for budget in budgets)),
+        ("attempts", spent.sends, widest(budget.attempts for budget in budgets)),
+        ("tokens", spent.tokens, widest(budget.tokens for budget in budgets)),
     ]
-    if budget.priced:
-        amounts.append(("money", budget.cost(spent), budget.money))
+    if now.priced:
+        amounts.append(("money", now.cost(spent), widest(budget.money for budget in budgets)))
     return [
         LimitReport(name=name, used=used, limit=limit, left=None if limit is None else max(0.0, limit - used))
         for name, used, limit in amounts
     ]
 
 
-def _verdict(scopes: list[ScopeReport], totals: list[LimitReport]) -> tuple[bool, str]:
-    lines: list[tuple[str, float, float | None]] = [
-        *((f"passes per example ({s.scope})", s.most, s.limit) for s in scopes),
-        *((f"{t.name} in all", t.used, t.limit) for t in totals),
+def _uses(scopes: Sequence[ScopeReport], totals: Sequence[LimitReport]) -> list[Use]:
+    return [
+        *((f"passes per example ({scope.scope})", scope.most, scope.limit) for scope in scopes),
+        *((f"{total.name} in all", total.used, total.limit) for total in totals),
     ]
-    limited = [(name, used, limit) for name, used, limit in lines if limit is not None]
-    # As in the budget's own check: a sum of prices may end slightly above the limit that allowed it.
-    over = [(name, used, limit) for name, used, limit in limited if used > limit * (1 + 1e-9)]
-    if over:
-        parts = [f"{number(used)} of {number(limit)} {name}, {number(used - limit)} over" for name, used, limit in over]
-        return False, f"OVER BUDGET: {'; '.join(parts)}"
-    parts = [
-        f"{number(used)} of {number(limit)} {name}, {number(max(0.0, limit - used))} left"
-        for name, used, limit in limited
-    ]
-    return True, f"within budget: at most {'; '.join(parts)}" if parts else "within budget: no limit is set"

@@ -10,12 +10,13 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pbsdk.audit.tables import tables
-from pbsdk.formatting import Table, duration, moment, number
+from pbsdk.formatting import Table, duration, moment, number, one_line
+from pbsdk.visible import visible
 
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
 
-__all__ = ["alarm", "aligned", "markdown", "markdown_table", "opening", "plain", "rich", "sparkline"]
+__all__ = ["alarm", "aligned", "held", "markdown", "markdown_table", "opening", "plain", "rich", "sparkline"]
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _PROMPTS = 20
@@ -28,6 +29,7 @@ def opening(report: AuditReport) -> list[str]:
     lines = [
         f"{report.model} in {report.run}: {number(report.records)} records, head {report.head[:16]}",
         f"budget: {report.budget}",
+        *held(report),
         f"{number(report.requests)} requests; {number(report.bytes_on_disk)} bytes on disk",
     ]
     if report.reserved or report.under_way:
@@ -37,7 +39,16 @@ def opening(report: AuditReport) -> list[str]:
     if any(stretch.answers for stretch in time.stretches):
         bars = sparkline([stretch.answers for stretch in time.stretches])
         lines.append(f"answers each {duration(time.seconds_a_stretch)}: {bars}")
-    return lines
+    return list(map(one_line, lines))
+
+
+def held(report: AuditReport) -> list[str]:
+    """Return a line for each of several limits that held, one after the other."""
+    return [
+        f"limits from {moment(limits.since)} to {moment(limits.until)}, {number(limits.queries)} queries sent: {limits.verdict}"
+        for limits in report.held
+        if len(report.held) > 1
+    ]
 
 
 def sparkline(values: list[int]) -> str:
@@ -110,7 +121,7 @@ def aligned(table: Table) -> list[str]:
 def alarm(report: AuditReport) -> list[str]:
     """Return a line if the canaries say that the model changed."""
     changed = [check for check in report.canaries if check.changed]
-    return [f"THE MODEL CHANGED: {changed[-1].describe()}"] if changed else []
+    return [one_line(f"THE MODEL CHANGED: {changed[-1].describe()}")] if changed else []
 
 
 def _shortened(report: AuditReport) -> list[Table]:
@@ -131,4 +142,4 @@ def _narrowed(table: Table) -> Table:
 def _escaped(text: str) -> str:
     for mark in "\\`*_<>|#[]":
         text = text.replace(mark, f"\\{mark}")
-    return text.replace("\n", " ")
+    return visible(text.replace("\n", " "))

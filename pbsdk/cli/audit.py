@@ -8,16 +8,30 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from pbsdk.cli._common import AsJson, RunFolder, show
+from pbsdk.cli._common import AsJson, RunFolder, say, show
 from pbsdk.cli._help import Command, Group, fancy, new_app
 from pbsdk.errors import InputError
 
+if TYPE_CHECKING:
+    from pbsdk.audit.certificate import Certificate
+    from pbsdk.audit.signing import PublicKey
+
 __all__ = ["audit"]
 
+Key = Annotated[
+    str | None, typer.Option(help="The public key, or its file, that must have signed it.", show_default=False)
+]
+Authorities = Annotated[
+    Path | None,
+    typer.Option(help="Certificates (PEM) of the time-stamping authorities to trust.", show_default=False),
+]
+Sign = Annotated[
+    Path | None, typer.Option(help="A private key (`pbsdk keys new`) to sign it with.", show_default=False)
+]
 AsMarkdown = Annotated[bool, typer.Option("--markdown", help="Print Markdown.")]
 
 
@@ -67,7 +81,7 @@ def show_report(
     report = AuditReport.read(run)
     if html is not None:
         _writing(html, report.to_html())
-        typer.echo(f"{html}: {report.verdict}", err=True)
+        say(f"{html}: {report.verdict}", err=True)
         if not (markdown or as_json):
             return
     if not as_json and not markdown and fancy():
@@ -92,63 +106,190 @@ def diff(a: RunFolder, b: RunFolder, *, markdown: AsMarkdown = False, as_json: A
 
 
 @audit.command(cls=Command)
-def verify(
-    run: RunFolder,
+def verify(  # noqa: PLR0913 - one parameter an option
+    run: Annotated[
+        Path, typer.Argument(help="A run folder; with --since, or a newer certificate.", show_default=False)
+    ],
     *,
     certificate: Annotated[
         Path | None, typer.Option(help="A certificate that was kept elsewhere.", show_default=False)
     ] = None,
+    since: Annotated[
+        Path | None, typer.Option(help="An older certificate, to which records were only added.", show_default=False)
+    ] = None,
+    key: Key = None,
+    tsa: Authorities = None,
     as_json: AsJson = False,
 ) -> None:
     """Derive a run's chain, its answers' digests and its counts again; name the first record that doesn't match.
 
+    It also says whether all whole answers can come from one model. With --since, a certificate may stand in the run's
+    place: the proof that it holds shows that nothing before was changed, without the ledger.
+
     Examples:
         pbsdk audit verify runs/tickets
         pbsdk audit verify runs/tickets --certificate certificate.json
+        pbsdk audit verify certificate2.json --since certificate.json
 
     Exit codes:
         4    it doesn't verify
     """
     from pbsdk.audit.certificate import Certificate
+    from pbsdk.ledger.drift import find_drift
     from pbsdk.ledger.verifier import verify_run
 
-    checked = verify_run(run) if certificate is None else Certificate.load(certificate).check(run)
-    text = f"{checked}" + ("" if certificate is None else "; the certificate matches")
-    show(text, checked.to_dict(), as_json=as_json)
+    old = None if since is None else Certificate.load(since)
+    if run.is_file():
+        if old is None:
+            raise InputError(f"{run} is a file; give a run folder, or the older certificate with --since")
+        newer = Certificate.load(run)
+        added = newer.check_growth(old)
+        signed = {str(file): _vouched(each, key, tsa) for file, each in ((since, old), (run, newer))}
+        text = [f"{run}: the {newer.records:,} records begin with the {old.records:,} of {since}; {added:,} were added"]
+        text += [f"{file}: {told}" for file, told in signed.items()]
+        show("\n".join(text), {"records": newer.records, "added": added, "certificates": signed}, as_json=as_json)
+        return
+    kept = [each for each in (None if certificate is None else Certificate.load(certificate), old) if each is not None]
+    if not kept and (key is not None or tsa is not None):
+        raise InputError("a key or an authority checks a certificate; give one with --certificate or --since")
+    checked = [each.check(run) for each in kept][-1] if kept else verify_run(run)
+    told, signed = f"{checked}", {}
+    for file, each in ((certificate, kept[0] if kept else None), (since, old)):
+        if file is not None and each is not None:
+            signed[str(file)] = _vouched(each, key, tsa)
+            added = checked.records - each.records
+            told += (
+                "; the certificate matches" if each is not old else f"; {added:,} records were only added since {since}"
+            )
+            told += f" ({signed[str(file)]})"
+    drift = find_drift(run)
+    show(
+        f"{told}\n{drift}",
+        {**checked.to_dict(), "certificates": signed, "drift": drift.to_dict()},
+        as_json=as_json,
+    )
 
 
 @audit.command(cls=Command)
 def certify(
-    run: RunFolder, file: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default=False)] = None
+    run: RunFolder,
+    file: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default=False)] = None,
+    *,
+    sign: Sign = None,
+    since: Annotated[
+        Path | None, typer.Option(help="An older certificate; prove that records were only added.", show_default=False)
+    ] = None,
+    timestamp: Annotated[
+        str | None, typer.Option(help="The address of a time-stamping authority (RFC 3161).", show_default=False)
+    ] = None,
 ) -> None:
-    """Verify a run and print, or write, its certificate: the head of the chain and the counts.
+    """Verify a run and print, or write, its certificate: a checkpoint and the counts.
 
     Examples:
         pbsdk audit certify runs/tickets certificate.json
+        pbsdk audit certify runs/tickets --since certificate.json certificate2.json
     """
     from pbsdk.audit.certificate import Certificate
+    from pbsdk.audit.signing import PrivateKey
 
-    certificate = Certificate.of(run)
-    if file is None:
-        typer.echo(certificate.to_json(), nl=False)
-    else:
-        _writing(file, certificate.to_json())
+    signer = None if sign is None else PrivateKey.load(sign)
+    certificate = Certificate.of(run, since=None if since is None else Certificate.load(since))
+    if signer is not None:
+        certificate = certificate.signed(signer)
+    if timestamp is not None:
+        certificate = certificate.stamped(timestamp)
+    _put(file, certificate.to_json())
+
+
+@audit.command(cls=Command)
+def prove(
+    run: RunFolder,
+    file: Annotated[Path | None, typer.Argument(help="Where to write it.", show_default=False)] = None,
+    *,
+    query: Annotated[
+        str, typer.Option(help="The record's number, or the key of an answered query.", show_default=False)
+    ],
+    certificate: Annotated[
+        Path | None, typer.Option(help="The certificate to prove it against; a new one by default.", show_default=False)
+    ] = None,
+    sign: Sign = None,
+) -> None:
+    """Prove that one query is in a run's record, and show nothing of the others: its record, and a path to a checkpoint.
+
+    Examples:
+        pbsdk audit prove runs/tickets --query 7 --certificate certificate.json proof.json
+        pbsdk audit prove runs/tickets --query 7
+    """
+    from pbsdk.audit.certificate import Certificate
+    from pbsdk.audit.inclusion import InclusionProof
+    from pbsdk.audit.signing import PrivateKey
+
+    if certificate is not None and sign is not None:
+        raise InputError("a proof has its certificate's signatures; leave out --sign, or --certificate")
+    signer = None if sign is None else PrivateKey.load(sign)
+    against = Certificate.of(run) if certificate is None else Certificate.load(certificate)
+    against = against if signer is None else against.signed(signer)
+    asked = int(query) if query.isdecimal() and len(query) < 20 else query
+    _put(file, InclusionProof.of(run, asked, against).to_json())
+
+
+@audit.command("check-proof", cls=Command)
+def check_proof(
+    file: Annotated[Path, typer.Argument(help="What `pbsdk audit prove` wrote.", show_default=False)],
+    *,
+    certificate: Annotated[
+        Path | None, typer.Option(help="The certificate whose checkpoint it must lead to.", show_default=False)
+    ] = None,
+    key: Key = None,
+    tsa: Authorities = None,
+    as_json: AsJson = False,
+) -> None:
+    """Check a proof about one query, without the ledger.
+
+    Examples:
+        pbsdk audit check-proof proof.json
+        pbsdk audit check-proof proof.json --certificate certificate.json
+
+    Exit codes:
+        4    it proves nothing
+    """
+    from pbsdk.audit.certificate import Certificate
+    from pbsdk.audit.inclusion import InclusionProof
+
+    proof = InclusionProof.load(file)
+    signed = proof.check(None if certificate is None else Certificate.load(certificate), _public(key))
+    signed = "; ".join(filter(None, (signed, proof.check_timestamp(tsa))))
+    told = proof.read_checkpoint()
+    fields = "".join(f"\n  {name:<8} {value}" for name, value in proof.record.items() if value != "")
+    text = f"{file}: record {proof.record['seq']:,} of {told.size:,} of {told.origin}, as of {told.time} ({signed}){fields}"
+    if certificate is None and key is None:
+        text += (
+            "\nwho made this checkpoint is not known: compare it with a certificate (--certificate), or give a --key"
+        )
+    data = {"record": proof.record, "origin": told.origin, "records": told.size, "root": told.root.hex()}
+    show(text, {**data, "time": told.time, "checkpoint": signed}, as_json=as_json)
 
 
 @audit.command(cls=Command)
 def export(
-    run: RunFolder, file: Annotated[Path, typer.Argument(help="Where to write it.", show_default=False)]
+    run: RunFolder,
+    file: Annotated[Path, typer.Argument(help="Where to write it.", show_default=False)],
+    *,
+    answers: Annotated[
+        bool, typer.Option("--answers", help="Write the answers too, so that they can be checked.")
+    ] = False,
 ) -> None:
-    """Write the records as JSON lines; `docs/verify_ledger.py` recounts them without pbsdk.
+    """Write the records as JSON lines; `docs/verify_ledger.py` checks and recounts them without pbsdk.
 
     Examples:
         pbsdk audit export runs/tickets ledger.jsonl
+        pbsdk audit export runs/tickets ledger.jsonl --answers
     """
     from pbsdk.ledger.reader import LedgerReader
 
     with LedgerReader(run) as reader:
         try:
-            reader.export(file)
+            reader.export(file, answers=answers)
         except OSError as error:
             raise InputError(f"{file} can't be written: {error.strerror}") from error
 
@@ -163,6 +304,24 @@ def schema() -> None:
     from pbsdk.audit.report import AuditReport
 
     typer.echo(json.dumps(AuditReport.model_json_schema(), indent=2))
+
+
+def _public(key: str | None) -> PublicKey | None:
+    from pbsdk.audit.signing import PublicKey
+
+    return None if key is None else PublicKey.read(key)
+
+
+def _vouched(certificate: Certificate, key: str | None, tsa: Path | None) -> str:
+    """Return who signed a certificate and when it was time-stamped."""
+    return "; ".join(filter(None, (certificate.check_signature(_public(key)), certificate.check_timestamp(tsa))))
+
+
+def _put(file: Path | None, text: str) -> None:
+    if file is None:
+        typer.echo(text, nl=False)
+    else:
+        _writing(file, text)
 
 
 def _writing(file: Path, text: str) -> None:

@@ -202,7 +202,10 @@ def test_a_certificate_holds_while_the_run_goes_on(tmp_path):
     assert (certificate.answers, certificate.passes, certificate.most) == (6, {"fit": 6}, {"fit": 2})
     lm.fill(grid(5, 3))
     assert certificate.check(tmp_path / "run").answers == 15
-    assert Certificate.of(tmp_path / "run", certificate.records) == certificate
+    again = Certificate.of(tmp_path / "run", certificate.records)
+    assert again.counts() == certificate.counts()
+    told, retold = certificate.read_checkpoint(), again.read_checkpoint()
+    assert (told.origin, told.size, told.root, told.counts) == (retold.origin, retold.size, retold.root, retold.counts)
     certificate.save(tmp_path / "c.json")
     assert Certificate.load(tmp_path / "c.json") == certificate
 
@@ -264,13 +267,14 @@ def exported(run, tmp_path_factory):
     folder = tmp_path_factory.mktemp("export")
     with LedgerReader(run) as reader:
         reader.export(folder / "ledger.jsonl")
+        reader.export(folder / "whole.jsonl", answers=True)
     Certificate.of(run).save(folder / "certificate.json")
     return folder
 
 
 def test_the_script_is_short_and_needs_the_standard_library_alone():
     lines = SCRIPT.read_text("utf-8").splitlines()
-    assert len(lines) <= 80
+    assert len(lines) <= 150
     imported = {line.split()[1] for line in lines if line.startswith(("import ", "from "))}
     assert imported <= sys.stdlib_module_names
     assert not any("pbsdk" in line for line in lines if "import" in line)
@@ -317,3 +321,109 @@ def test_the_script_finds_a_certificate_that_does_not_fit(exported, standalone, 
         (tmp_path / "c.json").write_text(json.dumps({**certificate, **change}))
         with pytest.raises(SystemExit, match="certificate"):
             standalone.main(str(exported / "ledger.jsonl"), str(tmp_path / "c.json"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"[" * 100_000, "nests more than 100 deep"),
+        (b'{"records": ' + b"9" * 5000 + b"}", "whole number of 5,000 digits"),
+        (b'{"model": "' + b"x" * (1 << 20) + b'"}', "more than 1,048,576 bytes"),
+        (b"\xff", "audit certify"),
+        (b"{}", "audit certify"),
+    ],
+    ids=["nested", "number", "size", "encoding", "empty"],
+)
+def test_a_certificate_made_to_harm_is_one_clear_error(tmp_path, content, said):
+    (tmp_path / "c.json").write_bytes(content)
+    with pytest.raises(InputError, match=said) as caught:
+        Certificate.load(tmp_path / "c.json")
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("records", [-1, 10**19])
+def test_a_certificate_of_a_number_of_records_that_cannot_be_is_refused(run, tmp_path, records):
+    made = json.loads(Certificate.of(run).to_json())
+    (tmp_path / "c.json").write_text(json.dumps({**made, "records": records}))
+    with pytest.raises(InputError):
+        Certificate.load(tmp_path / "c.json").check(run)
+
+
+def test_the_script_finds_a_changed_root_count_digest_or_origin(exported, standalone, tmp_path):
+    certificate = json.loads((exported / "certificate.json").read_text())
+    lines = certificate["checkpoint"].split("\n")
+    for at, changed in ((0, "pbsdk/run/00"), (2, "A" * 43 + "="), (4, "counts 00"), (4, f"{lines[4]}\nmore")):
+        note = "\n".join([*lines[:at], changed, *lines[at + 1 :]])
+        (tmp_path / "c.json").write_text(json.dumps({**certificate, "checkpoint": note}))
+        with pytest.raises(SystemExit, match="checkpoint"):
+            standalone.main(str(exported / "ledger.jsonl"), str(tmp_path / "c.json"))
+
+
+def test_the_script_checks_the_answers_themselves_if_they_are_exported(exported, standalone, tmp_path, capsys):
+    lines = (exported / "whole.jsonl").read_text().splitlines()
+    held = [at for at, line in enumerate(lines) if line.startswith('{"bytes"')]
+    assert len(held) == json.loads((exported / "certificate.json").read_text())["answers"]
+    standalone.main(str(exported / "whole.jsonl"))
+    assert "the answers themselves" not in capsys.readouterr().err
+    other = json.dumps({"bytes": "AAAA"})
+    for changed, said in (
+        ([*lines[: held[0]], other, *lines[held[0] + 1 :]], "its answer was changed"),
+        ([*lines[: held[0]], *lines[held[0] + 1 :]], "answers are missing"),
+        ([*lines[: held[0]], lines[held[0]], *lines[held[0] :]], "its answer was changed"),
+    ):
+        (tmp_path / "ledger.jsonl").write_text("\n".join(changed) + "\n")
+        with pytest.raises(SystemExit, match=said):
+            standalone.main(str(tmp_path / "ledger.jsonl"))
+
+
+def relinked(top, records):
+    """Return an export's lines with all hashes made again, as somebody would who rewrites the whole ledger."""
+    chain, lines = "0" * 64, []
+    for record in records:
+        chain = link(chain, list(record.values())[:-1])
+        lines.append(json.dumps({**record, "chain": chain}))
+    return "\n".join([json.dumps({**top, "head": chain, "records": len(lines)}), *lines]) + "\n"
+
+
+def test_the_script_finds_what_does_not_follow_from_its_parts_though_all_hashes_fit(exported, standalone, tmp_path):
+    top, *records = map(json.loads, (exported / "ledger.jsonl").read_text().splitlines())
+    names = list(top["prompts"])
+
+    def first(state):
+        return next(at for at, record in enumerate(records) if record["state"] == state)
+
+    def changed(at, **fields):
+        return relinked(top, [*records[:at], {**records[at], **fields}, *records[at + 1 :]])
+
+    renamed = {"latency": "read", "read": "latency"}
+    swapped = [{renamed.get(name, name): value for name, value in record.items()} for record in records]
+    for text, said in (
+        (changed(first("reserved"), note=f"{'0' * 32} whole"), "the key is not that of its parts"),
+        (changed(first("reserved"), prompt="0" * 32), "the text of its prompt is missing"),
+        (changed(first("hit"), answer="0" * 64), "a hit on no such answer"),
+        (changed(first("opened"), note='{"model": "another"}'), "another model was asked"),
+        (changed(first("unknown"), read=records[first("unknown")]["read"] + 1), "the folder's totals are not"),
+        (relinked({**top, "prompts": {**top["prompts"], names[0]: "other"}}, records), "the text of prompt"),
+        (relinked({**top, "totals": {**top["totals"], "sent": 1}}, records), "the folder's totals are not"),
+        (relinked(top, swapped), "record 1 is missing or was changed"),  # names that lie about their places
+    ):
+        (tmp_path / "ledger.jsonl").write_text(text)
+        with pytest.raises(SystemExit, match=said):
+            standalone.main(str(tmp_path / "ledger.jsonl"))
+
+
+def test_the_script_says_what_it_does_not_check(run, exported, standalone, tmp_path, capsys):
+    pytest.importorskip("cryptography")
+    from pbsdk.audit.signing import PrivateKey
+
+    Certificate.of(run).signed(PrivateKey.new("alice")).save(tmp_path / "signed.json")
+    plain = {"words, token sets and settings", "the answers themselves"}
+    for certificate, also in (
+        ([], {"whether the whole ledger was rewritten"}),
+        ([str(exported / "certificate.json")], set()),
+        ([str(tmp_path / "signed.json")], {"the signature: Python's standard library has no Ed25519"}),
+    ):
+        standalone.main(str(exported / "ledger.jsonl"), *certificate)
+        said = capsys.readouterr().err.splitlines()
+        assert len(said) == len(plain | also)
+        assert all(any(line.startswith(f"not checked: {what}") for line in said) for what in plain | also)

@@ -58,14 +58,14 @@ def test_the_numbers_are_right(lm):
     }
 
 
-def test_the_report_needs_the_folder_alone_and_knows_the_last_budget(lm):
+def test_the_report_needs_the_folder_alone_and_limits_that_nothing_was_asked_under_change_nothing(lm):
     report = lm.audit()
     lm.close()
     assert AuditReport.read(lm.ledger.folder) == report
     QueryLedger(lm.ledger.folder, lm.identity, QueryBudget(passes=4)).close()
     later = AuditReport.read(lm.ledger.folder)
-    assert not later.within_budget
-    assert later.verdict == "OVER BUDGET: 5 of 4 passes per example (fit), 1 over"
+    changed = ("records", "head", "timeline", "bytes_on_disk")
+    assert later.model_dump(exclude=changed) == report.model_dump(exclude=changed)
 
 
 def test_the_verdict_names_every_limit_and_by_how_much(lm):
