@@ -61,12 +61,11 @@ class HttpBackend(MaskedLMBackend):
     ) -> None:
         self._transport = Transport(url, Network.of({**_PATIENT, **network}), key=api_key)
         try:
-            self._card = self._read_card()
-            self.identity = ModelIdentity.from_json(self._card.identity)
+            self._card, self.identity = self._read_card()
             self.vocabulary = self._read_vocabulary()
         except BackendError as error:
             self.close()
-            raise setup_error(error, "is this the address of a `pbsdk serve` server?") from None
+            raise setup_error(error, f"is url={url!r} the address of a `pbsdk serve` server?") from None
         except BaseException:
             self.close()
             raise
@@ -86,6 +85,18 @@ class HttpBackend(MaskedLMBackend):
                 for start in range(0, len(queries), size)
             ]
         )
+
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return an estimate of how many tokens the server's model will read."""
+        return self._cut(super().count_tokens(query))
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return the most tokens that the server's model can read: no more than it has places for."""
+        return self._cut(super().most_tokens(query))
+
+    def _cut(self, tokens: int) -> int:
+        length = self.identity.details.get("max_length", "")  # a model of which texts are cut by tokens names it
+        return min(tokens, int(length)) if length.isdecimal() else tokens
 
     def close(self) -> None:
         """Close the connections."""
@@ -114,13 +125,16 @@ class HttpBackend(MaskedLMBackend):
         if answer.tokens is None and (not self.abilities.whole or len(answer.codes) != size):
             raise BadAnswer(f"an answer holds {len(answer.codes)} tokens; the vocabulary has {size}")
 
-    def _read_card(self) -> _wire.ModelCard:
+    def _read_card(self) -> tuple[_wire.ModelCard, ModelIdentity]:
         card = validated(_wire.ModelCard, read_json(self._transport.get("/v1/model").body))
         if card.protocol != _wire.PROTOCOL:
             raise ModelUnusable(
                 f"the server speaks protocol {card.protocol} and this pbsdk {_wire.PROTOCOL}; use the same version on both"
             )
-        return card
+        try:
+            return card, ModelIdentity.from_json(card.identity)
+        except ValueError as error:
+            raise BadAnswer(f"the server doesn't say which model it serves: {error}") from None
 
     def _read_vocabulary(self) -> Vocabulary:
         if self._card.open_vocabulary:

@@ -7,7 +7,8 @@ targets in an order of its own; so answers are matched by the token's number, an
 one is refused, never filled in.
 
 A request holds one text, and a batch goes out over several connections at once. Connecting asks once, outside
-any budget, to learn early what would fail later. If the model is still loading, the meter waits for it.
+any budget, to learn early what would fail later. If the server says how long its model will be loading, the meter
+waits for it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import partial
 from typing import Annotated, Unpack
 
 import numpy as np
-from pydantic import BaseModel, Field, RootModel, SecretStr
+from pydantic import AfterValidator, BaseModel, Field, RootModel, SecretStr
 
 from pbsdk.backend import (
     Abilities,
@@ -31,8 +32,9 @@ from pbsdk.backend import (
     OpenVocabulary,
     Part,
     Tokens,
+    most_tokens_of,
 )
-from pbsdk.errors import BackendError, BadAnswer, InputError, QueryRefused
+from pbsdk.errors import BackendError, BackendUnavailable, BadAnswer, InputError, QueryRefused
 from pbsdk_backends._remote.cutting import shortened
 from pbsdk_backends._remote.keys import describe_keys
 from pbsdk_backends._remote.parallel import Job
@@ -44,10 +46,15 @@ SERVERLESS = "https://router.huggingface.co/hf-inference/models"
 _PROBE = (Part("prompt", "The capital of France is "), Part("mask"), Part("prompt", "."))
 
 
+def _encodable(word: str) -> str:
+    word.encode()  # half a character raises a ValueError; no ledger could hold it
+    return word
+
+
 class _Item(BaseModel):
     score: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
     token: Annotated[int, Field(ge=0, lt=1 << 62)]
-    token_str: str
+    token_str: Annotated[str, AfterValidator(_encodable)]
 
 
 class _Items(RootModel[list[_Item]]):
@@ -111,6 +118,14 @@ class HuggingFaceBackend(MaskedLMBackend):
         wanted = tokens if self.abilities.chosen else None
         return self._transport.fill([Job([at], partial(self._ask, query, wanted)) for at, query in enumerate(queries)])
 
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return an estimate of how many tokens the model will read of the text as it is sent."""
+        return 2 + len(self._text(query)[0].encode("utf-8", "surrogatepass")) // 3
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return the most tokens that the text can have as it is sent."""
+        return most_tokens_of(self._text(query)[0])
+
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
@@ -126,19 +141,26 @@ class HuggingFaceBackend(MaskedLMBackend):
         try:
             self._ask(query, None)
         except BackendError as error:
-            cure = f"{self.identity.name!r} must be a masked model, served for fill-mask, with the mask {self.mask_token!r}"
-            problem = setup_error(error, cure)
-            if problem is not error:  # the meter waits for a model that is loading, or for a full queue
-                raise problem from None
+            if isinstance(error, BackendUnavailable) and error.retry_after is not None:
+                return  # the meter waits for a model that is loading, or for a full queue
+            cure = (
+                f"model={self.identity.name!r} must be a masked model, served for fill-mask at {self._transport.url}, "
+                f"with the mask that mask_token={self.mask_token!r} says"
+            )
+            raise setup_error(error, cure) from None
 
     def _ask(self, query: MaskedQuery, tokens: Tokens | None) -> list[MaskDistribution]:
-        parts, cut = shortened(query.parts, self._max_characters)
-        text = "".join(self.mask_token if part.kind == "mask" else part.text for part in parts)
+        text, cut = self._text(query)
         if text.count(self.mask_token) != 1:
             raise QueryRefused(f"a text contains the model's own mask {self.mask_token!r}; remove it")
         if tokens is None:
             return [self._top(text, cut)]
         return [self._chosen(text, tokens, cut)]
+
+    def _text(self, query: MaskedQuery) -> tuple[str, int]:
+        """Return the text to send, and how many words of it were cut."""
+        parts, cut = shortened(query.parts, self._max_characters)
+        return "".join(self.mask_token if part.kind == "mask" else part.text for part in parts), cut
 
     def _top(self, text: str, cut: int) -> MaskDistribution:
         items = self._items({"inputs": text, "parameters": {"top_k": self._top_k}})
@@ -179,6 +201,8 @@ class HuggingFaceBackend(MaskedLMBackend):
         items = validated(_Items, [said] if isinstance(said, dict) else said).root
         if len({item.token for item in items}) != len(items):
             raise BadAnswer("a token appears in the answer twice")
+        if items and not any(item.score for item in items):
+            raise BadAnswer("all scores of the answer are 0, which says nothing")
         for item in items:
             if self._words.known.get(item.token, item.token_str) != item.token_str:
                 raise BadAnswer(f"token {item.token} has changed its word; the server's model has changed")

@@ -13,15 +13,16 @@ that gives logits only at the mask saves nearly all of it.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Annotated, Any, Unpack
 from urllib.parse import quote
 
 import numpy as np
-from pydantic import BaseModel, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, model_validator
 
 from pbsdk.backend import (
     Abilities,
@@ -39,6 +40,7 @@ from pbsdk.errors import BackendError, BadAnswer, InputError, ModelUnusable, Que
 from pbsdk_backends._remote.keys import describe_keys
 from pbsdk_backends._remote.parallel import Job
 from pbsdk_backends._remote.transport import (
+    HttpRefusal,
     Network,
     NetworkOptions,
     Reply,
@@ -56,15 +58,25 @@ HEADER_LENGTH = "Inference-Header-Content-Length"
 LARGEST_ANSWER = 256 << 20
 _PROBE = (Part("input", "The capital of France is "), Part("mask"), Part("prompt", "."))
 _FLOATS = {"FP16": "<f2", "FP32": "<f4", "FP64": "<f8", "BF16": "<u2"}
+Size = Annotated[int, Field(ge=0, lt=1 << 48)]
 
 
-class _TensorInfo(BaseModel):
+class _Nullable(BaseModel):
+    """What KServe says: what it leaves out may be there as null."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_nulls(cls, said: object) -> object:
+        return {name: value for name, value in said.items() if value is not None} if isinstance(said, dict) else said
+
+
+class _TensorInfo(_Nullable):
     name: str
     datatype: str
     shape: list[int] = Field(default_factory=list)
 
 
-class _Metadata(BaseModel):
+class _Metadata(_Nullable):
     name: str
     versions: list[str] = Field(default_factory=list)
     inputs: list[_TensorInfo]
@@ -72,15 +84,19 @@ class _Metadata(BaseModel):
     parameters: dict[str, Any] = Field(default_factory=dict)
 
 
-class _Output(BaseModel):
+class _OutputParameters(_Nullable):
+    binary_data_size: Size = 0
+
+
+class _Output(_Nullable):
     name: str
     datatype: str
-    shape: list[int]
+    shape: list[Size]
     data: list[Any] | None = None
-    parameters: dict[str, Any] = Field(default_factory=dict)
+    parameters: _OutputParameters = Field(default_factory=_OutputParameters)
 
 
-class _Inference(BaseModel):
+class _Inference(_Nullable):
     model_name: str
     model_version: str = ""
     outputs: list[_Output]
@@ -130,8 +146,9 @@ class KServeBackend(MaskedLMBackend):
         try:
             self._connect(causal, output)
         except BackendError as error:
+            cure = self._cure(error)
             self.close()
-            raise setup_error(error, f"is {model!r} a model of this server?") from None
+            raise setup_error(error, cure) from None
         except BaseException:
             self.close()
             raise
@@ -140,6 +157,14 @@ class KServeBackend(MaskedLMBackend):
         """Ask for each query in a request of its own, several at once; answers are whole."""
         del tokens
         return self._transport.fill([Job([at], partial(self._ask, query)) for at, query in enumerate(queries)])
+
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model reads: exactly if the tokenizer is here, else an estimate."""
+        return super().count_tokens(query) if self._texts else len(self._reader.read(query).ids)
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model reads; the most that a text can have where the server has the tokenizer."""
+        return super().most_tokens(query) if self._texts else self.count_tokens(query)
 
     def close(self) -> None:
         """Close the connections."""
@@ -162,6 +187,15 @@ class KServeBackend(MaskedLMBackend):
             details |= {"tokenizer": self._file.digest, "max_length": str(self._max_length)}
         self.identity = ModelIdentity(self._model, details)
         self.abilities = Abilities(mask="last" if self._causal else "anywhere", batch_size=self._transport.batch_size)
+
+    def _cure(self, error: BackendError) -> str:
+        """Say which setting to look at: the model, if the server's own page is where it should be, or else the URL."""
+        if isinstance(error, HttpRefusal) and error.status == 404:
+            with contextlib.suppress(BackendError):
+                self._transport.get("/v2")
+                version = f" in version={self._version!r}" if self._version else ""
+                return f"this server has no model={self._model!r}{version}"
+        return f"is {self._model!r} a model of this server, and url={self._transport.url!r} its address, without /v2?"
 
     def _read_vocabulary(self, metadata: _Metadata) -> list[str]:
         if self._file is None and not any(tensor.name == "vocabulary" for tensor in metadata.outputs):
@@ -220,6 +254,8 @@ class KServeBackend(MaskedLMBackend):
         row: Floats = logits[0].astype(np.float64)
         if not np.isfinite(row).all():
             raise BadAnswer("a logit is not finite")
+        if len(row) > 1 and (row == row[0]).all():
+            raise BadAnswer(f"all numbers of the tensor {self._output!r} are {row[0]:g}, which says nothing")
         if self._output == "logprobs":  # left as they are, so that they keep their place on the grid
             return row
         row -= row.max()
@@ -254,7 +290,7 @@ class KServeBackend(MaskedLMBackend):
     def _tensor(self, outputs: Sequence[_Output], data: bytes) -> np.ndarray[Any, np.dtype[Any]]:
         start = 0
         for output in outputs:
-            size = int(output.parameters.get("binary_data_size", 0))
+            size = output.parameters.binary_data_size
             if output.name == self._output:
                 return _numbers(output, data[start : start + size] if size else None)
             start += size

@@ -2,9 +2,9 @@
 
 The model continues the text up to the mask by one token, and the server shows the likeliest ones:
 through `completions` (the text as it is) or `chat/completions` (a conversation; see `_remote.conversation`).
-Which of both, how many tokens it shows, and whether it goes on with a turn that was begun is found out
-once, when connecting, by asking for ever less: a handful of requests outside any budget. Naming `api`, `top` and
-`prefill` spares them but one.
+Which of both, how many tokens it shows (`_remote.limits`), and whether it goes on with a turn that was begun is found
+out once, when connecting: a handful of requests outside any budget. Naming `api`, `top` and `prefill` spares them but
+one.
 
 The address is `url`, or OPENAI_BASE_URL, or OpenAI's own. Azure's may end with `?api-version=...`, and Azure gets its
 key in a header of its own.
@@ -16,15 +16,17 @@ because it says nothing about tokens between it and the k-th.
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, Unpack
 from urllib.parse import urlsplit
 
-from pydantic import SecretStr
+from pydantic import BaseModel, SecretStr
 
 from pbsdk.backend import (
     Abilities,
@@ -36,23 +38,27 @@ from pbsdk.backend import (
     OpenVocabulary,
     Part,
     Tokens,
+    most_tokens_of,
 )
-from pbsdk.errors import BadAnswer, InputError, ModelUnusable, QueryRefused
+from pbsdk.errors import BackendError, BadAnswer, InputError, ModelUnusable, QueryRefused
 from pbsdk_backends._remote.conversation import BLANK, PREFILLS, PROBE, Opening, conversation, goes_on
 from pbsdk_backends._remote.cutting import shortened
 from pbsdk_backends._remote.keys import ProviderKey, describe_keys, host_of
+from pbsdk_backends._remote.limits import TooMany, most_shown
 from pbsdk_backends._remote.logprobs import NoProbabilities, read_answer
 from pbsdk_backends._remote.parallel import Job
-from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport, read_json
+from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport, read_json, validated
 
 __all__ = ["OpenAIBackend"]
 
 PUBLIC = "https://api.openai.com/v1"
-_TOPS = (100, 20, 15, 10, 8, 5)
 _PATHS = {"completions": "/completions", "chat": "/chat/completions"}
 _PROBE = MaskedQuery((Part("prompt", "The capital of France is "), Part("mask")), example="", prompt="")
-_ABOUT_THE_REQUEST = frozenset({400, 404, 422})
+_ABOUT_THE_REQUEST = frozenset({400, 404, 405, 422})
 """Refusals that may be about this route, number or field; any other is about us."""
+_NO_ROUTE = frozenset({404, 405})
+_USUAL = 100
+"""A number of tokens that no server breaks over."""
 _WORKS = (
     "what works: completions of a base model, or chat of a model that doesn't reason, on OpenAI, vLLM, llama.cpp, "
     "SGLang or Ollama; text-embeddings-inference, Anthropic's API, Bedrock Converse and reasoning models "
@@ -60,6 +66,14 @@ _WORKS = (
 )
 
 Api = Literal["completions", "chat"]
+
+
+class _Model(BaseModel):
+    id: str
+
+
+class _Models(BaseModel):
+    data: list[_Model]
 
 
 class OpenAIBackend(MaskedLMBackend):
@@ -109,6 +123,7 @@ class OpenAIBackend(MaskedLMBackend):
         self._served = ""
         self._opening: Opening = "blank"
         self._words = self.vocabulary = OpenVocabulary()
+        self._around = 0
         try:
             self._api, self._top = self._probe(("completions", "chat") if api == "auto" else (api,), top)
             if self._api == "chat" and prefill is not False:
@@ -133,37 +148,100 @@ class OpenAIBackend(MaskedLMBackend):
         del tokens
         return self._transport.fill([Job([at], partial(self._ask, query)) for at, query in enumerate(queries)])
 
+    def count_tokens(self, query: MaskedQuery) -> int:
+        """Return an estimate of how many tokens the model will read of the text as it is sent, and of what is put around it."""
+        return self._around + len(self._text(query).encode("utf-8", "surrogatepass")) // 3
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return the most tokens that the text can have as it is sent, and what was put around the probe when connecting."""
+        return most_tokens_of(self._text(query), self._around)
+
     def close(self) -> None:
         """Close the connections."""
         self._transport.close()
+
+    def _text(self, query: MaskedQuery) -> str:
+        return "".join(part.text for part in shortened(query.before_mask(), self._max_characters)[0])
+
+    def _measured(self, answer: MaskDistribution, probe: MaskedQuery, api: Api) -> int:
+        """Return how many tokens there are besides a text: no more than the whole probe had, the text included."""
+        asked = self._request(probe.before_mask(), api, 1)
+        return answer.read_tokens or most_tokens_of(json.dumps(asked))
 
     @property
     def _instruction(self) -> str:
         return self._told if self._told is not None else BLANK if self._opening == "blank" else ""
 
-    def _probe(self, apis: Iterable[Api], top: int | None) -> tuple[Api, int]:
-        refusals: list[str] = []
+    def _probe(self, apis: Sequence[Api], top: int | None) -> tuple[Api, int]:
+        """Return the first route that shows log-probabilities, and how many."""
+        refusals: dict[Api, BackendError] = {}
         for api in apis:
-            for count in (top,) if top is not None else _TOPS:
-                try:
-                    answer = self._answer(_PROBE, api, count)
-                except QueryRefused as error:
-                    status = getattr(error, "status", 0)
-                    if status not in _ABOUT_THE_REQUEST:
-                        raise ModelUnusable(str(error)) from None
-                    refusals.append(f"{api} with {count}: {error}")
-                    if status == 404:
-                        break
-                except NoProbabilities as error:
-                    refusals.append(f"{api} with {count}: {error}")
-                    break
-                else:
-                    # Tokens left out and words that coincide make it a few fewer; a server's own limit, many fewer.
-                    shown = len(answer.codes)
-                    return api, count if shown >= 0.9 * count else shown
-        raise ModelUnusable(
-            f"{self._model!r} can't be used: it shows no log-probabilities here ({'; '.join(refusals)}). {_WORKS}"
-        )
+            try:
+                return api, self._shown(api, top) if top is not None else most_shown(partial(self._shown, api))
+            except (QueryRefused, NoProbabilities) as error:
+                refusals[api] = error
+        if top is not None:
+            self._say_limits(refusals, top)
+        raise self._unusable(refusals)
+
+    def _shown(self, api: Api, count: int) -> int:
+        """Ask for so many tokens, and return how many the server shows."""
+        try:
+            answer = self._answer(_PROBE, api, count)
+        except BackendError as error:
+            raise self._understood(error, count) from None
+        self._around = self._measured(answer, _PROBE, api)
+        # Tokens left out and words that coincide make it a few fewer; a server's own limit, many fewer.
+        shown = len(answer.codes)
+        return count if shown >= 0.9 * count else shown
+
+    def _understood(self, error: BackendError, count: int) -> Exception:
+        """Return what went wrong with a request for so many tokens: the number, perhaps, or a setting."""
+        status = getattr(error, "status", 0)
+        if count > _USUAL and error.may_have_run:  # it broke over the number, or said nothing that can be used
+            return TooMany(str(error))
+        if isinstance(error, BadAnswer) and not isinstance(error, NoProbabilities):
+            where = f"is url={self._transport.url!r} the address of a server like OpenAI's, up to and with /v1?"
+            return ModelUnusable(f"{error}; {where}")
+        if not isinstance(error, QueryRefused) or status in _NO_ROUTE:
+            return error
+        return TooMany(str(error)) if status in _ABOUT_THE_REQUEST else ModelUnusable(str(error))
+
+    def _say_limits(self, refusals: Mapping[Api, BackendError], top: int) -> None:
+        """Raise what the server allows, if it shows fewer than `top`."""
+        limits: dict[Api, int] = {}
+        for api in (api for api, error in refusals.items() if isinstance(error, TooMany)):
+            with contextlib.suppress(QueryRefused, NoProbabilities):
+                limits[api] = most_shown(partial(self._shown, api))
+        if limits:
+            said = " and ".join(f"{most} tokens by {api}" for api, most in limits.items())
+            raise ModelUnusable(
+                f"top={top} is more than {self._model!r} shows here: at most {said} "
+                f"({refusals[next(iter(limits))]}); connect with top={max(limits.values())}, or leave top out"
+            )
+
+    def _unusable(self, refusals: Mapping[Api, BackendError]) -> ModelUnusable:
+        """Say which setting is wrong, as far as the server lets us know."""
+        said = "; ".join(f"{api}: {error}" for api, error in refusals.items())
+        models: list[str] | None = None
+        if all(isinstance(error, QueryRefused) for error in refusals.values()):
+            models = self._list_models()
+        if models and self._model not in models:
+            others = ", ".join(map(repr, models[:5])) + (", ..." if len(models) > 5 else "")
+            return ModelUnusable(f"the server has no model={self._model!r}; it has {others} ({said})")
+        if models is None and all(getattr(error, "status", 0) in _NO_ROUTE for error in refusals.values()):
+            return ModelUnusable(
+                f"url={self._transport.url!r} is not the address of a server like OpenAI's, up to and with /v1, "
+                f"or it has no model={self._model!r} ({said}); {_WORKS}"
+            )
+        return ModelUnusable(f"{self._model!r} can't be used: it shows no log-probabilities here ({said}). {_WORKS}")
+
+    def _list_models(self) -> list[str] | None:
+        """Return the names of the server's models, or None if it lists none."""
+        try:
+            return [model.id for model in validated(_Models, read_json(self._transport.get("/models").body)).data]
+        except BackendError:
+            return None
 
     def _probe_opening(self, *, required: bool) -> Opening:
         """Return the first way in which the server goes on with a turn that was begun."""
@@ -176,6 +254,7 @@ class OpenAIBackend(MaskedLMBackend):
                 continue
             best = -1 if answer.tokens is None else int(answer.tokens[answer.codes.argmin()])
             if required or goes_on(self._words[best]):
+                self._around = self._measured(answer, PROBE, "chat")
                 return self._opening
         if required:
             raise ModelUnusable(f"{self._model!r} takes no last message of the assistant's; leave prefill out")

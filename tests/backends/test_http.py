@@ -9,7 +9,7 @@ import pytest
 import requests
 from helpers.servers import TOKEN, Reply, headers, json_reply, query, scripted
 
-from pbsdk.backend import OpenVocabulary
+from pbsdk.backend import ModelIdentity, OpenVocabulary
 from pbsdk.errors import BackendTimeout, BackendUnavailable, ModelUnusable, QueryRefused
 from pbsdk.testing import BackendContract, FakeBackend
 from pbsdk_backends.http import HttpBackend
@@ -97,6 +97,25 @@ def test_half_a_batch_is_kept_across_the_wire():
     assert all(np.array_equal(a.codes, expected[at].codes) for at, a in caught.value.answered.items())
 
 
+def test_a_text_costs_no_more_than_the_served_model_has_places_for():
+    fake = FakeBackend()
+    with serving(fake) as url, HttpBackend(url) as backend:
+        assert backend.most_tokens(query("word " * 1000)) > 5000
+    fake.identity = ModelIdentity("fake", {**fake.identity.details, "max_length": "64"})
+    with serving(fake) as url, HttpBackend(url) as backend:
+        assert backend.count_tokens(query("word " * 1000)) == backend.most_tokens(query("word " * 1000)) == 64
+        assert backend.count_tokens(query("x")) < backend.most_tokens(query("x")) < 64
+
+
+def test_each_query_s_own_failure_arrives_at_its_place():
+    fake = FakeBackend(batch_size=2, failures=[None, BackendTimeout("lost", failures={1: BackendUnavailable("later")})])
+    with serving(fake) as url, HttpBackend(url, workers=1) as backend, pytest.raises(BackendTimeout) as caught:
+        backend.fill([query(f"{n}") for n in range(4)])
+    assert {at: (type(why), str(why)) for at, why in caught.value.failures.items()} == {
+        2: (BackendTimeout, "lost"), 3: (BackendUnavailable, "later"),
+    }  # fmt: skip
+
+
 def test_an_adapter_that_breaks_is_a_500_that_may_have_run():
     fake = FakeBackend(failures=[RuntimeError("secret detail")])
     with serving(fake) as url, HttpBackend(url) as backend, pytest.raises(BackendUnavailable) as caught:
@@ -164,8 +183,11 @@ def test_a_wrong_token_is_refused_at_once_and_not_shown(url):
     ],
 )
 def test_another_server_is_found_out_when_connecting(reply, error, message):
-    with scripted(lambda _: reply) as server, pytest.raises(error, match=message):
-        HttpBackend(server.url)
+    with scripted(lambda _: reply) as server:
+        with pytest.raises(error, match=message) as caught:
+            HttpBackend(server.url)
+        assert len(server.asked) == 1
+        assert error is BackendUnavailable or f"url='{server.url}'" in str(caught.value)
 
 
 def test_another_protocol_is_found_out_when_connecting(url):
@@ -173,6 +195,27 @@ def test_another_protocol_is_found_out_when_connecting(url):
     with (
         scripted(lambda _: json_reply({**card, "protocol": 2})) as server,
         pytest.raises(ModelUnusable, match="version"),
+    ):
+        HttpBackend(server.url)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"identity": "[" * 10_000},
+        {"identity": "{}"},
+        {"identity": '{"name": 1}'},
+        {"vocabulary_size": -1},
+        {"max_batch": 2**40},
+        {"top": 0},
+    ],
+    ids=str,
+)
+def test_a_card_that_makes_no_sense_is_refused_when_connecting(url, change):
+    card = requests.get(f"{url}/v1/model", headers=headers(), timeout=30).json()
+    with (
+        scripted(lambda _: json_reply({**card, **change})) as server,
+        pytest.raises(ModelUnusable, match="pbsdk serve"),
     ):
         HttpBackend(server.url)
 

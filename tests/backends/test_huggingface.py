@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import numpy as np
 import pytest
 from helpers.servers import Reply, json_reply, query, scripted
@@ -78,6 +80,14 @@ def test_targets_are_matched_by_number_whatever_their_order():
         assert "\u0120bad" in server.asked[-1].json["parameters"]["targets"]
 
 
+def test_a_long_text_is_charged_at_the_length_that_is_sent():
+    with scripted(Real()) as server, HuggingFaceBackend("m", url=server.url, top_k=2, max_characters=40) as backend:
+        assert backend.count_tokens(query("word " * 20_000)) < backend.most_tokens(query("word " * 20_000)) < 100
+        assert backend.most_tokens(query("\ufdfa")) > len(
+            "\ufdfa It was <mask>".encode()
+        )  # it may be written as 18 characters
+
+
 def test_a_target_that_the_server_replaces_is_refused():
     with scripted(Real()) as server, HuggingFaceBackend("m", url=server.url, top_k=7) as backend:
         backend.vocabulary.learn(77, " goodness")
@@ -131,6 +141,8 @@ def items(*scores, tokens=None, words=None):
         json_reply(items(1.5, 0.1)),
         json_reply(items(0.5, 0.1, tokens=[3, 3])),
         json_reply(items(0.5, 0.1, words=["w0", "other"])),
+        json_reply(items(0.5, 0.1, words=["w0", "\ud800"])),
+        json_reply(items(0.5, 0.1, tokens=[3, 2**70])),
         json_reply(items(0.5)),
         json_reply(items(0.5, 0.1, 0.1)),
         json_reply([]),
@@ -160,12 +172,39 @@ def test_a_model_that_still_loads_is_left_to_the_meter():
         assert len(backend.fill([query("x")])) == 1
 
 
+def test_an_address_where_nobody_is_is_found_out_when_connecting():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        with pytest.raises(BackendUnavailable, match="can't be reached"):
+            HuggingFaceBackend("m", url=f"http://127.0.0.1:{free.getsockname()[1]}")
+
+
+def test_a_server_that_breaks_while_connecting_is_no_server_to_wait_for():
+    with scripted(lambda _: json_reply({"error": "broken"}, 500)) as server:
+        with pytest.raises(BackendUnavailable, match="500: broken"):
+            HuggingFaceBackend("m", url=server.url)
+        assert len(server.asked) == 1
+
+
+def test_a_wrong_mask_is_found_out_when_connecting_and_named(fake):
+    with serving(fake) as url, pytest.raises(ModelUnusable, match=r"mask_token='\[BLANK\]'"):
+        HuggingFaceBackend("fake", url=url, mask_token="[BLANK]")
+
+
+def test_scores_that_are_all_zero_are_never_used():
+    replies = iter([json_reply(items(0.5, 0.1)), json_reply(items(0, 0))])
+    with scripted(lambda _: next(replies)) as server:
+        backend = HuggingFaceBackend("m", url=server.url, top_k=2)
+        with backend, pytest.raises(BadAnswer, match="are 0, which says nothing"):
+            backend.fill([query("x")])
+
+
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
         (json_reply({"error": "Model nope does not exist"}, 404), "does not exist"),
         (json_reply({"error": "Authorization header is invalid"}, 401), "check the key"),
-        (json_reply({"error": ["No mask_token ([MASK]) found on the input"]}, 400), "mask '<mask>'"),
+        (json_reply({"error": ["No mask_token ([MASK]) found on the input"]}, 400), "mask_token='<mask>'"),
         (json_reply([[0.1, 0.2], [0.3, 0.4]]), "fill-mask"),
         (json_reply([{"generated_text": "Paris"}]), "fill-mask"),
     ],

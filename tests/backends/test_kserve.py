@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -201,8 +202,21 @@ def integers(answer, output):
     output["datatype"] = "INT64"
 
 
+def less_than_nothing(answer, output):
+    output["shape"] = [-1, *output["shape"][1:]]
+
+
+def other_sizes(answer, output):
+    for size in (-8, "x", [8]):
+        answer["outputs"].insert(
+            0, {"name": "first", "datatype": "FP32", "shape": [1], "parameters": {"binary_data_size": size}}
+        )
+
+
 @pytest.mark.parametrize("binary", [True, False])
-@pytest.mark.parametrize("change", [shape, other_model, other_version, no_tensor, integers])
+@pytest.mark.parametrize(
+    "change", [shape, other_model, other_version, no_tensor, integers, less_than_nothing, other_sizes]
+)
 def test_an_answer_that_cannot_be_right_is_never_used(tokenizer, change, binary):
     script = Triton(binary=binary)
     with scripted(script) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
@@ -240,6 +254,58 @@ def test_numbers_that_are_none_are_never_used(tokenizer, number):
 def test_a_model_that_cannot_be_used_is_found_out_when_connecting(tokenizer, script, options, message):
     with scripted(script) as server, pytest.raises(ModelUnusable, match=message):
         KServeBackend("roberta", url=server.url, **{"tokenizer": tokenizer, **options})
+
+
+class KServe:
+    """A model on KServe 0.21, which answers in JSON whatever it is asked for, and says null where it has nothing to say."""
+
+    def __init__(self, columns=400):
+        self.columns = columns
+
+    def __call__(self, asked):
+        if asked.path == "/v2":
+            return Reply(200, b'{"name":"kserve","version":"0.21.0","extensions":["model_repository_extension"]}')
+        if not asked.path.startswith("/v2/models/roberta"):
+            return Reply(404, b'{"error":"Model with name nope does not exist."}')
+        if asked.method == "GET":
+            return Reply(
+                200,
+                b'{"name":"roberta","versions":null,"platform":"","inputs":[{"name":"input_ids","datatype":"INT64",'
+                b'"shape":[-1,-1]}],"outputs":[{"name":"logits","datatype":"FP32","shape":[-1,%d]}]}' % self.columns,
+            )
+        data = ",".join(f"{number}.0" for number in range(self.columns)).encode()
+        return Reply(
+            200,
+            b'{"model_name":"roberta","model_version":null,"id":"1","parameters":null,"outputs":[{"name":"logits",'
+            b'"shape":[1,%d],"datatype":"FP32","parameters":null,"data":[%b]}]}' % (self.columns, data),
+        )
+
+
+def test_nulls_of_kserve_are_nothing(tokenizer):
+    with scripted(KServe()) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
+        assert backend.identity.details["version"] == ""
+        (answer,) = backend.fill([query("x")])
+        assert np.allclose(answer.logprobs[-3:], np.arange(-2, 1) - np.log(1 / (1 - np.exp(-1))), atol=0.001)
+
+
+def test_a_wrong_model_and_a_wrong_address_are_told_apart(tokenizer):
+    with scripted(KServe()) as server:
+        with pytest.raises(ModelUnusable, match="this server has no model='nope'"):
+            KServeBackend("nope", url=server.url, tokenizer=tokenizer)
+        assert len(server.asked) == 2
+        with pytest.raises(ModelUnusable, match=f"url='{server.url}/v2' its address, without /v2"):
+            KServeBackend("roberta", url=f"{server.url}/v2", tokenizer=tokenizer)
+        assert len(server.asked) == 4
+
+
+def test_numbers_that_are_all_the_same_are_never_used(tokenizer):
+    class Blank(KServe):
+        def __call__(self, asked):
+            reply = super().__call__(asked)
+            return Reply(reply.status, re.sub(rb"[1-9]\d*\.0", b"0.0", reply.body))
+
+    with scripted(Blank()) as server, pytest.raises(ModelUnusable, match="'logits' are 0, which says nothing"):
+        KServeBackend("roberta", url=server.url, tokenizer=tokenizer)
 
 
 def test_a_tokenizer_that_is_none_is_a_clear_error(tmp_path):

@@ -11,6 +11,8 @@ from helpers.servers import OpenAIScript, Reply, json_reply, query, scripted, sh
 
 from pbsdk.backend import MaskedQuery, Part
 from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable
+from pbsdk.ledger.budget import QueryBudget
+from pbsdk.metering.meter import MeteredBackend
 from pbsdk.testing import BackendContract, FakeBackend
 from pbsdk_backends.openai import OpenAIBackend
 
@@ -28,13 +30,16 @@ class TestContract(BackendContract):
 @pytest.mark.parametrize(
     ("script", "api", "top", "requests"),
     [
-        ({"completions": 5}, "completions", 5, 6),
-        ({"completions": 8}, "completions", 8, 5),
+        ({"completions": 5}, "completions", 5, 2),
+        ({"completions": 7}, "completions", 7, 2),
         ({"completions": 20}, "completions", 20, 2),
-        ({"completions": 1000}, "completions", 100, 1),
-        ({"completions": 1000, "chat": 20}, "completions", 100, 1),
+        ({"completions": 20, "refusal": "no"}, "completions", 20, 8),
+        ({"completions": 60, "refusal": "no"}, "completions", 50, 7),
+        ({"completions": 1000}, "completions", 1000, 2),
+        ({"completions": 1000, "chat": 20}, "completions", 1000, 2),
+        ({"completions": 9999}, "completions", 1000, 1),  # all that the model has
         ({"chat": 20}, "chat", 20, 1 + 2 + 2),
-        ({"chat": 5}, "chat", 5, 1 + 6 + 2),
+        ({"chat": 5, "refusal": "no"}, "chat", 5, 1 + 11 + 2),
     ],
 )
 def test_what_the_server_allows_is_found_out_once(script, api, top, requests):
@@ -46,10 +51,96 @@ def test_what_the_server_allows_is_found_out_once(script, api, top, requests):
         assert len(server.asked) == requests + 1
 
 
+VLLM = "Requested sample logprobs of {count}, which is greater than max allowed: {limit}"
+
+
+def test_a_number_of_tokens_above_the_limit_is_said_with_the_limit():
+    with scripted(OpenAIScript(completions=20, refusal=VLLM)) as server, pytest.raises(ModelUnusable) as caught:
+        OpenAIBackend("tiny", url=f"{server.url}/v1", top=100)
+    assert "top=100 is more than 'tiny' shows here: at most 20 tokens by completions" in str(caught.value)
+    assert "max allowed: 20" in str(caught.value)
+    assert "connect with top=20" in str(caught.value)
+    assert "no log-probabilities" not in str(caught.value)
+
+
+def test_a_server_that_breaks_over_many_tokens_is_asked_for_fewer():
+    script = OpenAIScript(completions=1000)
+
+    def answer(asked):
+        return json_reply({}, 500) if asked.method == "POST" and asked.json["logprobs"] > 200 else script(asked)
+
+    with scripted(answer) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+        assert backend.abilities.top == 200
+
+
+@pytest.mark.parametrize("api", ["auto", "completions", "chat"])
+def test_a_model_that_the_server_lacks_is_said_once_and_by_its_setting(api):
+    with scripted(OpenAIScript(completions=5, chat=5, strict=True)) as server:
+        with pytest.raises(ModelUnusable, match="no model='tinny'; it has 'tiny'"):
+            OpenAIBackend("tinny", url=f"{server.url}/v1", api=api)
+        assert len(server.asked) <= 3
+
+
+@pytest.mark.parametrize("path", ["", "/v2", "/v1/completions"])
+def test_an_address_where_nothing_is_is_said_once_and_by_its_setting(path):
+    with scripted(OpenAIScript(completions=5, chat=5)) as server:
+        with pytest.raises(ModelUnusable, match=f"url='{server.url}{path}' is not the address"):
+            OpenAIBackend("tiny", url=server.url + path)
+        assert len(server.asked) == 3
+
+
+def test_a_page_at_the_address_is_no_server():
+    with scripted(lambda _: Reply(200, b"<html>")) as server:
+        with pytest.raises(ModelUnusable, match=r"not JSON.*url='http"):
+            OpenAIBackend("tiny", url=server.url)
+        assert len(server.asked) == 2
+
+
+def test_a_probability_of_zero_is_a_number_like_any_other():
+    """As llama.cpp writes it: the smallest float."""
+    reply = listed((10, "A", b"A", -0.5), (11, "B", b"B", -3.4028234663852886e38))
+    with scripted(lambda _: json_reply(reply)) as server, OpenAIBackend("tiny", url=server.url, top=2) as backend:
+        (answer,) = backend.fill([query("x")])
+        assert answer.logprobs.min() < -60
+
+
+def test_a_route_that_refuses_everything_is_not_asked_for_every_number():
+    refusal = json_reply({"error": {"message": "unknown field logprobs"}}, 400)
+    with scripted(lambda _: refusal) as server:
+        with pytest.raises(ModelUnusable, match="unknown field logprobs"):
+            OpenAIBackend("tiny", url=f"{server.url}/v1")
+        assert len(server.asked) == 2 * 2 + 1
+
+
+@pytest.mark.parametrize(
+    ("top", "message"),
+    [
+        ({" a": -0.5, " b": -9999.0}, "-9999 for a token"),
+        ({" a": 0.0}, "are 0, which says nothing"),
+        ({" a": 0.0, " b": 0.0}, "are 0, which says nothing"),
+        ({" a": -9999.0, " b": -9999.0}, "-9999 for a token"),
+    ],
+)
+@pytest.mark.parametrize("form", ["completions", "chat"])
+def test_numbers_that_stand_for_none_are_refused(top, message, form):
+    bad = completion(top)
+    if form == "chat":
+        places = [{"token": word, "logprob": value} for word, value in top.items()]
+        bad = {"model": "tiny", "choices": [{"logprobs": {"content": [{"top_logprobs": places}]}}]}
+    replies = iter([json_reply(completion({" a": -0.5, " b": -2.0})), json_reply(bad)])
+    with scripted(lambda _: next(replies)) as server:
+        backend = OpenAIBackend("tiny", url=server.url, api="completions", top=2)
+        with backend, pytest.raises(BadAnswer, match=message) as caught:
+            backend.fill([query("x")])
+        assert caught.value.answered == {}
+    with scripted(lambda _: json_reply(bad)) as server, pytest.raises(ModelUnusable, match=message):
+        OpenAIBackend("tiny", url=server.url)
+
+
 @pytest.mark.parametrize(("words", "top"), [(97, 100), (20, 20)])
 def test_a_few_words_fewer_than_asked_are_no_limit_of_the_server(words, top):
     reply = json_reply(completion({f" w{n}": -5.0 - n / 10 for n in range(words)}))
-    with scripted(lambda _: reply) as server, OpenAIBackend("tiny", url=server.url) as backend:
+    with scripted(lambda _: reply) as server, OpenAIBackend("tiny", url=server.url, top=100) as backend:
         assert backend.abilities.top == top
         assert len(backend.fill([query("x")])[0].tokens) == words
 
@@ -275,6 +366,10 @@ def test_long_inputs_are_cut_and_the_prompt_is_not():
         Reply(200, b'{"model": "tiny", "choices": [{"logprobs": {"top_logprobs": [{" a": NaN}]}}]}'),
         Reply(200, b'{"model": "tiny", "choices": [{"logprobs": {"top_logprobs": [{" a": -1, " a": -2}]}}]}'),
         Reply(200, b"{"),
+        Reply(200, b"[" * 100_000),
+        json_reply({**completion({" a": -0.5}), "usage": {"prompt_tokens": 2**32}}),
+        json_reply({**completion({" a": -0.5}), "usage": {"prompt_tokens": -1}}),
+        json_reply(completion({"\ud800": -0.5})),
     ],
 )
 def test_an_answer_that_cannot_be_right_is_never_used(bad):
@@ -284,6 +379,41 @@ def test_an_answer_that_cannot_be_right_is_never_used(bad):
         with backend, pytest.raises(BadAnswer) as caught:
             backend.fill([query("x")])
         assert caught.value.answered == {}
+
+
+@pytest.mark.parametrize("way", [{"completions": 5}, {"chat": 5}, {"chat": 5, "opening": "told"}], ids=str)
+def test_a_long_text_is_charged_at_the_length_that_is_sent(tmp_path, way):
+    limits = QueryBudget(tokens=7_000)
+    with scripted(OpenAIScript(**way)) as server:
+        backend = OpenAIBackend("tiny", url=f"{server.url}/v1", top=5)
+        with MeteredBackend(backend, tmp_path, limits) as lm:
+            long = query("word " * 20_000)
+            assert 6_000 < lm.most_tokens(long) < 6_500
+            assert lm.count_tokens(long) < lm.most_tokens(long)
+            (answer,) = lm.fill([long])
+            assert 0 < answer.read_tokens <= lm.most_tokens(long)
+            assert lm.most_tokens(query("word")) < 200
+
+
+def test_what_is_put_around_a_text_is_learned_from_the_probe():
+    def wrapped(tokens):
+        script = OpenAIScript(completions=5)
+
+        def answer(asked):
+            said = json.loads(script(asked).body)
+            return json_reply({**said, "usage": tokens and {"prompt_tokens": tokens}})
+
+        return answer
+
+    bounds = []
+    for tokens in (5, 3_000, None):
+        with scripted(wrapped(tokens)) as server:
+            backend = OpenAIBackend("tiny", url=f"{server.url}/v1", api="completions", top=5)
+            bounds.append(backend.most_tokens(query("fine")))
+            backend.close()
+    text = len("fine It was ")
+    assert bounds[:2] == [text + 5, text + 3_000]
+    assert 100 < bounds[2] < 400  # all of the request, where the server doesn't say
 
 
 def test_a_chat_token_that_stands_twice_is_a_bad_answer():

@@ -152,16 +152,24 @@ class OpenAIScript:
     """Show the token drawn as one more."""
     opening: str = ""
     """How the assistant's turn may be begun: "told" as with vLLM, "last" as with llama.cpp, or not at all."""
+    strict: bool = False
+    """Refuse other models' names."""
+    refusal: str = "at most {limit} logprobs"
+    """What it says when more are asked for than it shows."""
 
     def __call__(self, asked: Asked) -> Reply:
+        if asked.path == "/v1/models":
+            return json_reply({"object": "list", "data": [{"id": self.model, "object": "model"}]})
         limit = {"/v1/completions": self.completions, "/v1/chat/completions": self.chat}.get(asked.path, 0)
         if not limit:
             return json_reply({"error": {"message": "no such route", "type": "invalid_request_error"}}, 404)
         request = asked.json
+        if request["model"] != self.model and self.strict:
+            return json_reply({"error": {"message": f"The model `{request['model']}` does not exist."}}, 404)
         chat = "messages" in request
         count = request["top_logprobs"] if chat else request["logprobs"]
         if count > limit:
-            return json_reply({"error": {"message": f"at most {limit} logprobs"}}, 400)
+            return json_reply({"error": {"message": self.refusal.format(limit=limit, count=count)}}, 400)
         text = request["messages"][-1]["content"] if chat else request["prompt"]
         (answer,) = self.backend.fill([MaskedQuery((Part("input", text), Part("mask")), "e", "p")])
         best = shown(answer, self.backend, count + 1 if self.extra else count)
@@ -184,3 +192,61 @@ class OpenAIScript:
 def scripted(answer: Callable[[Asked], Reply]) -> Iterator[Scripted]:
     with Scripted(answer) as server:
         yield server
+
+
+def dialled(url: str, sent: bytes = b"") -> socket.socket:
+    """Connect to a server, and send it the beginning of something."""
+    host, port = url.removeprefix("http://").split(":")
+    connection = socket.create_connection((host, int(port)), timeout=30)
+    connection.sendall(sent)
+    return connection
+
+
+def everything(connection: socket.socket) -> bytes:
+    """Read until the server closes the connection."""
+    data = b""
+    with contextlib.suppress(ConnectionResetError):
+        while chunk := connection.recv(1 << 16):
+            data += chunk
+    return data
+
+
+class Gate(FakeBackend):
+    """A model that answers only when it is let."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.entered, self.open = threading.Semaphore(0), threading.Event()
+        self.inside, self.most = 0, 0
+
+    def fill(self, queries: Any, tokens: Any = None) -> list[MaskDistribution]:
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        self.entered.release()
+        assert self.open.wait(60)
+        self.inside -= 1
+        return super().fill(queries, tokens)
+
+
+@contextlib.contextmanager
+def dripping(first: bytes, again: bytes, pause: float = 0.02) -> Iterator[str]:
+    """A server that answers every request with `first`, and then with `again` for ever."""
+    over = threading.Event()
+
+    def drip(connection: socket.socket) -> None:
+        with connection, contextlib.suppress(OSError):
+            connection.recv(1 << 16)
+            connection.sendall(first)
+            while not over.wait(pause):
+                connection.sendall(again)
+
+    def accept(listener: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                threading.Thread(target=drip, args=listener.accept()[:1], daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=accept, args=(listener,), daemon=True).start()
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        over.set()
+        listener.shutdown(socket.SHUT_RDWR)

@@ -66,6 +66,8 @@ _KINDS: dict[str, type[BackendError]] = {
     kind.__name__: kind for kind in (BackendError, BackendUnavailable, BackendTimeout, QueryRefused, BadAnswer)
 }
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
+Count = Annotated[int, Field(ge=0, lt=1 << 32)]
+"""A number of tokens, as the ledger stores it."""
 
 
 class _Strict(BaseModel):
@@ -113,12 +115,12 @@ class ModelCard(_Strict):
     identity: str = Field(description="the identity's canonical JSON")
     mask_token: str
     whole: bool
-    top: int | None
+    top: Annotated[int, Field(ge=1, lt=1 << 32)] | None
     chosen: bool
     mask: Literal["anywhere", "last"]
-    max_batch: int = Field(ge=1)
+    max_batch: int = Field(ge=1, lt=1 << 32)
     open_vocabulary: bool
-    vocabulary_size: int
+    vocabulary_size: int = Field(ge=0, lt=1 << 32)
     vocabulary_digest: str
 
     def abilities(self, batch_size: int) -> Abilities:
@@ -127,13 +129,14 @@ class ModelCard(_Strict):
 
 
 class Failure(_Strict):
-    """A backend's error, as answers to the three questions that a meter asks."""
+    """A backend's error, as answers to the three questions that a meter asks; `failures` are those of single queries."""
 
     kind: str
     message: str
     retryable: bool
     may_have_run: bool
     retry_after: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
+    failures: dict[int, Failure] = Field(default_factory=dict)
 
     @classmethod
     def of(cls, error: BackendError) -> Failure:
@@ -144,6 +147,7 @@ class Failure(_Strict):
             retryable=error.retryable,
             may_have_run=error.may_have_run,
             retry_after=error.retry_after,
+            failures={place: cls.of(own) for place, own in error.failures.items() if own is not error},
         )
 
     def error(self, answered: Mapping[int, MaskDistribution] | None = None) -> BackendError:
@@ -154,17 +158,18 @@ class Failure(_Strict):
             may_have_run=self.may_have_run,
             retry_after=self.retry_after,
             answered=answered,
+            failures={place: own.error() for place, own in self.failures.items()},
         )
 
 
 class _Row(_Strict):
     place: int = Field(ge=0)
     query: str
-    count: int = Field(ge=1)
+    count: int = Field(ge=1, lt=1 << 32)
     form: Literal["whole", "asked", "listed"]
     rest: Annotated[int, Field(ge=0, le=LEAST)] | None
-    read: int = Field(ge=0)
-    cut: int = Field(ge=0)
+    read: Count
+    cut: Count
     check: str
 
 

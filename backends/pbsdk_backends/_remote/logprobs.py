@@ -7,6 +7,9 @@ completions in chat's form. So either form is read from either route.
 A word is the token, and its bytes say which word it is: as text, all pieces of characters look
 alike. A piece has no word of its own and is left out, as is a control token, which is shown as nothing.
 Two tokens with other numbers and the same word are that word together.
+
+Some servers put numbers where they have none: -9999 for a token whose probability they don't know, or 0 for whichever
+token they drew. Such an answer is refused, since it would be learned from like any other.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from pbsdk_backends._remote.transport import validated
 __all__ = ["Answer", "NoProbabilities", "read_answer"]
 
 Logprob = Annotated[float, Field(le=0.01, allow_inf_nan=False)]
+_SENTINELS = (-100_000.0, -999.0)
+"""No model's numbers are between these; below them, llama.cpp writes the smallest float for a probability of 0."""
 
 
 class NoProbabilities(BadAnswer):
-    """The server understood, and showed no probabilities."""
+    """The server understood, and showed nothing that is a probability."""
 
 
 class _Shown(BaseModel):
@@ -38,7 +43,7 @@ class _Shown(BaseModel):
     def word(self) -> str:
         """Return what the token says; nothing if it is a piece of a character."""
         if self.bytes is None:
-            return "" if "\ufffd" in self.token else self.token
+            return self.token if _is_whole(self.token) else ""
         try:
             return bytes(self.bytes).decode()
         except UnicodeDecodeError:
@@ -59,7 +64,7 @@ class _Choice(BaseModel):
 
 
 class _Usage(BaseModel):
-    prompt_tokens: Annotated[int, Field(ge=0)] = 0
+    prompt_tokens: Annotated[int, Field(ge=0, lt=1 << 32)] = 0
 
 
 class Answer(BaseModel):
@@ -76,9 +81,16 @@ class Answer(BaseModel):
             found = _merged(logprobs.content[0].top_logprobs)
         else:
             named = (logprobs.top_logprobs or [{}])[0]
-            found = {word: value for word, value in named.items() if word and "\ufffd" not in word}
+            found = {word: value for word, value in named.items() if word and _is_whole(word)}
         if not found:
             raise NoProbabilities("the answer holds no log-probabilities")
+        for value in found.values():
+            if _SENTINELS[0] <= value <= _SENTINELS[1]:
+                raise NoProbabilities(
+                    f"the answer shows {value:g} for a token, which stands for no log-probability at all"
+                )
+        if not any(found.values()):
+            raise NoProbabilities("all log-probabilities of the answer are 0, which says nothing")
         return found
 
     @property
@@ -90,6 +102,15 @@ class Answer(BaseModel):
 def read_answer(said: object) -> Answer:
     """Check the form of an answer."""
     return validated(Answer, said)
+
+
+def _is_whole(word: str) -> bool:
+    """Return whether a word has no piece of a character in it, shown as a stand-in or as half of a pair."""
+    try:
+        word.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\ufffd" not in word
 
 
 def _merged(entries: list[_Shown]) -> dict[str, float]:

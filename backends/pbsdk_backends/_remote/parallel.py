@@ -1,8 +1,10 @@
 """A batch of queries over a few threads, and one error for everything that went wrong.
 
 `fill` of a remote adapter is a list of jobs, each for some places of the batch. They run on at most
-`workers` daemon threads, so that a stalled server never keeps Python from exiting. Answers that arrived are
-kept whatever happens to the rest: the one `BackendError` raised at the end carries them in `answered`.
+`workers` daemon threads, so that a stalled server never keeps Python from exiting; one that hangs past its
+deadline is replaced, but only so often. Answers that arrived are kept whatever happens to the rest: the one error
+raised at the end carries them in `answered`, and in `failures` what became of each other query, so that one lost
+request doesn't make those that were refused look lost too.
 
 Nothing is retried here, and nothing waits except for the limit of requests per second; retrying is up to
 the meter.
@@ -18,12 +20,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pbsdk.backend import MaskDistribution, answered_part
-from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer
+from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer, PbsdkError
 
 __all__ = ["Job", "Pace", "run_jobs"]
 
 GRACE = 2.0
 """Seconds past its deadline after which a request is given up; also how long Ctrl-C waits for those under way."""
+MOST_LOST = 64
+"""How many threads of given-up requests this process puts up with before it starts no more."""
 
 _GRAVEST_FIRST: tuple[type[BackendError], ...] = (BadAnswer, BackendTimeout, BackendUnavailable, BackendError)
 
@@ -62,6 +66,14 @@ def run_jobs(jobs: Sequence[Job], *, workers: int, deadline: float, pace: Pace) 
     return _Batch(jobs, deadline, pace).run(workers)
 
 
+_lost: set[threading.Thread] = set()
+"""Threads whose request was given up, in this process; one that comes back ends."""
+
+
+def _count_lost() -> int:
+    return sum(thread.is_alive() for thread in tuple(_lost))  # after a fork none is
+
+
 class _Batch:
     def __init__(self, jobs: Sequence[Job], deadline: float, pace: Pace) -> None:
         self._jobs = jobs
@@ -72,13 +84,17 @@ class _Batch:
         self._stop = threading.Event()
         self._done: queue.SimpleQueue[tuple[int, Sequence[MaskDistribution] | BaseException]] = queue.SimpleQueue()
         self._started: dict[int, float] = {}
+        self._workers: dict[int, threading.Thread] = {}
+        self._crew = 0
         self._answered: dict[int, MaskDistribution] = {}
         self._errors: list[BackendError] = []
+        self._failures: dict[int, BackendError] = {}
 
     def run(self, workers: int) -> list[MaskDistribution]:
         for _ in range(min(workers, len(self._jobs))):
             self._start()
         open_jobs = set(range(len(self._jobs)))
+        self._fail_unsent(open_jobs)
         try:
             while open_jobs:
                 with contextlib.suppress(queue.Empty):
@@ -87,15 +103,20 @@ class _Batch:
                         open_jobs.discard(number)
                         self._keep(number, outcome)
                 for number in self._overdue(open_jobs):
-                    # Its thread is stuck with a server that only trickles bytes; another takes its place.
+                    # Its thread is stuck where no connection can be cut, such as looking up a name; another takes its place.
                     open_jobs.discard(number)
-                    self._errors.append(BackendTimeout(f"no answer within {self._deadline:g} s"))
+                    self._fail(number, BackendTimeout(f"no answer within {self._deadline:g} s"))
+                    _lost.add(self._workers[number])
+                    self._crew -= 1
                     self._start()
-        except KeyboardInterrupt as interrupt:
-            self._stop.set()
+                self._fail_unsent(open_jobs)
+        # Ctrl-C, or an input that a job refuses: the other jobs have fates of their own.
+        except BaseException as stopped:
+            with self._lock:  # from here on, what has not begun never will
+                self._stop.set()
             self._await_running(open_jobs)
-            # Whoever catches the interrupt can keep what was paid for.
-            interrupt.answered = self._answered  # type: ignore[attr-defined]
+            self._give_up(open_jobs)
+            stopped.answered, stopped.failures = self._answered, self._failures  # type: ignore[attr-defined]
             raise
         finally:
             self._stop.set()
@@ -104,7 +125,23 @@ class _Batch:
         return [self._answered[place] for place in sorted(self._answered)]
 
     def _start(self) -> None:
-        threading.Thread(target=self._work, daemon=True, name="pbsdk-request").start()
+        if _count_lost() < MOST_LOST:
+            self._crew += 1
+            threading.Thread(target=self._work, daemon=True, name="pbsdk-request").start()
+
+    def _fail_unsent(self, open_jobs: set[int]) -> None:
+        """Fail what nobody is left to send, once too many threads are lost."""
+        if self._crew:
+            return
+        with self._lock:
+            unsent = [number for number, _ in self._todo]
+        for number in unsent:
+            open_jobs.discard(number)
+            said = (
+                f"{_count_lost()} requests of this process never came back, and no more are sent while they hang; "
+                "is looking up names slow here, or a proxy?"
+            )
+            self._fail(number, BackendUnavailable(said))
 
     def _work(self) -> None:
         while True:
@@ -112,22 +149,46 @@ class _Batch:
                 number, job = next(self._todo, (-1, None))
             if job is None or not self._pace.wait(self._stop):
                 return
-            self._started[number] = time.monotonic()
+            with self._lock:
+                if self._stop.is_set():
+                    return
+                self._workers[number] = threading.current_thread()
+                self._started[number] = time.monotonic()
             try:
                 outcome: Sequence[MaskDistribution] | BaseException = job.ask()
             except BaseException as error:  # noqa: BLE001 - handed to the caller's thread
                 outcome = error
             self._done.put((number, outcome))
+            if threading.current_thread() in _lost:  # another took its place
+                _lost.discard(threading.current_thread())
+                return
 
     def _keep(self, number: int, outcome: Sequence[MaskDistribution] | BaseException) -> None:
         places = self._jobs[number].places
         if isinstance(outcome, BackendError):
-            self._errors.append(outcome)
             self._answered.update({places[at]: answer for at, answer in answered_part(outcome).items()})
+            self._fail(number, outcome)
         elif isinstance(outcome, BaseException):
             raise outcome
         else:
             self._answered.update(zip(places, outcome, strict=True))
+
+    def _fail(self, number: int, error: BackendError) -> None:
+        """Remember why a job failed, for each of its places that has no answer."""
+        self._errors.append(error)
+        self._failures.update(
+            {
+                place: error.failures.get(at, error)
+                for at, place in enumerate(self._jobs[number].places)
+                if place not in self._answered
+            }
+        )
+
+    def _give_up(self, open_jobs: set[int]) -> None:
+        """Tell the jobs that are still under way from those that never began."""
+        for number in open_jobs:
+            begun = number in self._started
+            self._fail(number, BackendTimeout("given up") if begun else BackendUnavailable("never sent"))
 
     def _patience(self, open_jobs: set[int]) -> float:
         running = [self._started[number] for number in open_jobs if number in self._started]
@@ -142,9 +203,13 @@ class _Batch:
         while (open_jobs & self._started.keys()) and (left := until - time.monotonic()) > 0:
             with contextlib.suppress(queue.Empty):
                 number, outcome = self._done.get(timeout=left)
+                if number not in open_jobs:
+                    continue
                 open_jobs.discard(number)
                 if not isinstance(outcome, BaseException) or isinstance(outcome, BackendError):
                     self._keep(number, outcome)
+                elif not isinstance(outcome, PbsdkError):
+                    self._fail(number, BackendError(f"{type(outcome).__name__}", may_have_run=True))
 
     def _summary(self) -> BackendError:
         candidates = [error for error in self._errors if error.retryable] or self._errors
@@ -157,4 +222,5 @@ class _Batch:
             may_have_run=any(error.may_have_run for error in self._errors),
             retry_after=max((e.retry_after for e in self._errors if e.retry_after is not None), default=None),
             answered=self._answered,
+            failures=self._failures,
         )

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -30,7 +29,7 @@ from urllib.parse import urlsplit
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError
 
-from pbsdk.backend import MaskDistribution
+from pbsdk.backend import MaskDistribution, bounded_json, visible
 from pbsdk.errors import (
     BackendError,
     BackendTimeout,
@@ -47,7 +46,6 @@ from pbsdk_backends._remote.parallel import Job, Pace, run_jobs
 
 try:
     import requests
-    from requests.adapters import HTTPAdapter
     from requests.auth import AuthBase
     from urllib3.exceptions import (
         ConnectTimeoutError,
@@ -58,10 +56,12 @@ try:
     )
     from urllib3.exceptions import ProxyError as RawProxyError
 
+    from pbsdk_backends._remote.deadline import Watch, WatchedPool
     from pbsdk_backends._remote.keys import ProviderKey, find_key
 except ImportError as error:
     raise MissingExtra(
-        f'remote adapters need requests and pydantic-settings ({error}); install them: pip install "pbsdk[remote]"'
+        f"remote adapters need pydantic-settings, requests, urllib3 and, for kserve, tokenizers ({error}); "
+        'install them: pip install "pbsdk[remote]"'
     ) from error
 
 __all__ = ["HttpRefusal", "Network", "NetworkOptions", "Reply", "Transport", "read_json", "setup_error", "validated"]
@@ -71,6 +71,8 @@ ROUNDS_A_BATCH = 4
 
 _WAIT_AND_SEE = frozenset({408, 409, 425, 429})
 _CHUNK = 1 << 16
+_EXPLANATION = 1 << 16
+"""How many bytes of JSON a refusal may come with, to be read and quoted."""
 
 
 class NetworkOptions(TypedDict, total=False):
@@ -177,7 +179,7 @@ class Transport:
         self._session.auth = _Auth(self._key, header)
         # An answer comes as it is: what unfolds can't be capped, and our codes hardly shrink.
         self._session.headers["Accept-Encoding"] = "identity"
-        self._pool = HTTPAdapter(pool_connections=1, pool_maxsize=network.workers, max_retries=0)
+        self._pool = WatchedPool(pool_connections=1, pool_maxsize=network.workers, max_retries=0)
         around = self._session.merge_environment_settings(self.url, {}, stream=True, verify=True, cert=None)
         self._bundle: str | bool = around["verify"] or True
         self._proxies = {} if is_loopback(urlsplit(self.url).hostname or "") else around["proxies"]
@@ -220,31 +222,32 @@ class Transport:
         return self.url + path + (f"?{self._query}" if self._query else "")
 
     def _send(self, request: requests.Request) -> Reply:
-        end = time.monotonic() + self.network.deadline
+        watch = Watch(self.network.deadline)
         try:
-            return self._exchange(request, end)
-        except (requests.RequestException, HTTPError, OSError) as error:
-            problem = self._problem(error)
+            return self._exchange(request, watch)
+        except (requests.RequestException, HTTPError, OSError, ValueError) as error:
+            problem = self._late(watch) if watch.cut else self._problem(error)
         # Raised here and not above: the library's error holds the request, and with it the key.
         raise problem
 
-    def _exchange(self, request: requests.Request, end: float) -> Reply:
+    def _exchange(self, request: requests.Request, watch: Watch) -> Reply:
         prepared = self._session.prepare_request(request)
         waits = (
             min(self.network.connect_timeout, self.network.deadline),
             min(self.network.read_timeout, self.network.deadline),
         )
-        # Through the pool, not the session: a session would follow redirects and keep cookies.
-        response = self._pool.send(prepared, stream=True, timeout=waits, verify=self._bundle, proxies=self._proxies)
-        try:
-            body = self._body(response, end)
-        except BaseException:
-            response.raw.close()  # half-read: this connection can't be used again
-            raise
+        with watch:
+            # Through the pool, not the session: a session would follow redirects and keep cookies.
+            response = self._pool.send(prepared, stream=True, timeout=waits, verify=self._bundle, proxies=self._proxies)
+            try:
+                body = self._body(response, watch)
+            except BaseException:
+                response.raw.close()  # half-read: this connection can't be used again
+                raise
         response.raw.release_conn()
         return Reply(response.status_code, response.headers, body)
 
-    def _body(self, response: requests.Response, end: float) -> bytes:
+    def _body(self, response: requests.Response, watch: Watch) -> bytes:
         limit = self.network.max_bytes
         if response.headers.get("Content-Encoding", "identity").lower() != "identity":
             raise BadAnswer("the server compressed an answer that was requested uncompressed")
@@ -257,10 +260,16 @@ class Transport:
                     f"the answer is larger than {limit:,} bytes; raise max_bytes, or ask for fewer at once",
                     may_have_run=True,
                 )
-            if time.monotonic() > end:
-                raise BackendTimeout(f"the answer did not end within {self.network.deadline:g} s")
             chunks.append(chunk)
+        if watch.cut:  # a body without a length ends where the connection does
+            raise self._late(watch)
         return b"".join(chunks)
+
+    def _late(self, watch: Watch) -> BackendError:
+        host, seconds = urlsplit(self.url).netloc, f"{self.network.deadline:g} s"
+        if not watch.sent:
+            return BackendUnavailable(f"{host} can't be reached within {seconds}; is the URL right?")
+        return BackendTimeout(f"the answer of {host} did not end within {seconds}")
 
     def _problem(self, error: Exception) -> BackendError:
         host = urlsplit(self.url).netloc
@@ -304,16 +313,25 @@ class Transport:
         raise refusal
 
     def _said(self, reply: Reply) -> str:
-        try:
-            said = json.loads(reply.body)
-        except ValueError:
-            return ""
+        said = _explained(reply)
         for key in ("error", "message", "detail"):
             said = said.get(key, said) if isinstance(said, dict) else said
+        if said is None:
+            return ""
         text = " ".join((said if isinstance(said, str) else json.dumps(said)).split())
         if self._key is not None:
             text = text.replace(self._key.get_secret_value(), "***")
-        return f": {text[:300]}"
+        return f": {visible(text[:300])}"
+
+
+def _explained(reply: Reply) -> Any:
+    """Return what a refusal says, or None if that is not JSON, or more than an explanation."""
+    if len(reply.body) > _EXPLANATION:
+        return None
+    try:
+        return bounded_json(reply.body)
+    except ValueError:
+        return None
 
 
 def _wait(reply: Reply) -> float | None:
@@ -325,10 +343,7 @@ def _wait(reply: Reply) -> float | None:
     if after is not None:
         seconds = _number(after)
         return seconds if seconds is not None else _until(after, reply.headers.get("Date"))
-    try:
-        said = json.loads(reply.body)
-    except ValueError:
-        return None
+    said = _explained(reply)
     return _number(said.get("estimated_time")) if isinstance(said, dict) else None
 
 
@@ -345,7 +360,7 @@ def _until(date: str, now: str | None) -> float | None:
         then = _moment(date)
         # By the server's own clock if it sends the time: ours may differ.
         start = _moment(now) if now else datetime.now(UTC)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return max(0.0, (then - start).total_seconds())
 
@@ -359,22 +374,11 @@ Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_json(body: bytes) -> Any:
-    """Read JSON strictly: NaN, Infinity and a key that appears twice are a `BadAnswer`."""
+    """Read an answer's JSON; what the standard doesn't know, or what would exhaust this machine, is a `BadAnswer`."""
     try:
-        return json.loads(body, parse_constant=_no_constant, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise BadAnswer(f"the answer is not JSON: {str(error)[:100]}") from None
-
-
-def _no_constant(name: str) -> None:
-    raise ValueError(f"{name} is not a number")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a key appears twice in one object")
-    return found
+        return bounded_json(body)
+    except ValueError as error:
+        raise BadAnswer(f"the answer is not JSON that can be read: {str(error)[:100]}") from None
 
 
 def validated(model: type[Model], content: object) -> Model:

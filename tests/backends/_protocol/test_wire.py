@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pbsdk.backend import MaskDistribution, Vocabulary
-from pbsdk.errors import BackendTimeout, BadAnswer, InputError
+from pbsdk.errors import BackendTimeout, BackendUnavailable, BadAnswer, InputError
 from pbsdk_backends._protocol import wire as _wire
 
 WHOLE = MaskDistribution.from_logprobs(np.log([0.5, 0.3, 0.2]), read_tokens=7, cut_tokens=2)
@@ -54,6 +54,14 @@ def test_half_an_answer_says_what_became_of_the_rest():
     again = outcome.failure.error(outcome.answered)
     assert (type(again), str(again), again.retry_after) == (BackendTimeout, "lost", 1.5)
     assert list(again.answered) == [1]
+
+
+def test_each_query_s_own_failure_crosses_the_wire():
+    error = BackendTimeout("lost", failures={0: BackendUnavailable("later", retry_after=2.0)})
+    data = _wire.encode_answers("m", QUERIES, {1: WHOLE}, asked=None, failure=_wire.Failure.of(error))
+    outcome = _wire.decode_answers(data, "m", QUERIES, asked=None)
+    (own,) = outcome.failure.error(outcome.answered).failures.values()
+    assert (type(own), str(own), own.retry_after, own.may_have_run) == (BackendUnavailable, "later", 2.0, False)
 
 
 def test_without_an_error_all_must_be_there():

@@ -78,6 +78,9 @@ def test_what_came_is_kept_and_the_gravest_error_stands_for_all():
     assert [int(error.answered[place].codes[0]) for place in (1, 3)] == [1, 3]
     assert (error.retryable, error.may_have_run, error.retry_after) == (True, True, 3)
     assert "3 of 5 requests failed" in str(error)
+    assert {place: type(why) for place, why in error.failures.items()} == {
+        0: BackendUnavailable, 2: BadAnswer, 4: BackendTimeout,
+    }  # fmt: skip
 
 
 def test_one_that_is_retryable_makes_the_batch_worth_asking_again():
@@ -93,9 +96,40 @@ def test_part_of_a_request_is_kept_at_its_place():
     assert {place: int(a.codes[0]) for place, a in caught.value.answered.items()} == {0: 0, 2: 7}
 
 
+def test_each_query_of_a_request_fails_in_its_own_way():
+    half = BackendTimeout("half", answered={0: answer(7)}, failures={2: QueryRefused("no")})
+    with pytest.raises(BackendTimeout) as caught:
+        run([Job([0], raising(BackendUnavailable("wait"))), Job([1, 2, 3], raising(half))])
+    assert {place: type(why) for place, why in caught.value.failures.items()} == {
+        0: BackendUnavailable, 2: BackendTimeout, 3: QueryRefused,
+    }  # fmt: skip
+
+
 def test_another_error_passes_through_as_it_is():
     with pytest.raises(InputError, match="wrong"):
         run([Job([0], raising(InputError("wrong")))])
+
+
+def test_an_input_that_is_refused_loses_nothing_of_the_others():
+    begun, refuse = threading.Event(), threading.Event()
+
+    def slow():
+        begun.set()
+        refuse.wait(30)
+        return [answer(1)]
+
+    def refused():
+        assert begun.wait(30)
+        threading.Timer(0.05, refuse.set).start()
+        raise InputError("wrong")
+
+    jobs = [Job([0], refused), Job([1], slow), *(Job([n], lambda: [answer(9)]) for n in (2, 3))]
+    with pytest.raises(InputError) as caught:
+        run_jobs(jobs, workers=2, deadline=30, pace=Pace(2))
+    assert list(caught.value.answered) == [1]
+    assert {place: type(why) for place, why in caught.value.failures.items()} == {
+        2: BackendUnavailable, 3: BackendUnavailable,
+    }  # fmt: skip
 
 
 def test_requests_keep_their_distance():
@@ -141,9 +175,15 @@ def test_an_interrupt_stops_what_has_not_begun_and_keeps_what_came(monkeypatch):
         run([Job([n], lambda n=n: slow(n)) for n in range(6)], workers=1)
     assert sorted(caught.value.answered) == [0, 1]
     assert asked == [0, 1]
+    # What has not begun certainly did not run.
+    assert {place: why.may_have_run for place, why in caught.value.failures.items()} == dict.fromkeys(
+        range(2, 6), False
+    )
 
 
-def test_a_thread_that_is_lost_is_replaced(monkeypatch):
+@pytest.fixture
+def impatient(monkeypatch):
+    """Requests that hang until the test is over, and little patience with them."""
     from pbsdk_backends._remote import parallel as _parallel
 
     monkeypatch.setattr(_parallel, "GRACE", 0.05)
@@ -153,7 +193,34 @@ def test_a_thread_that_is_lost_is_replaced(monkeypatch):
         over.wait(60)
         return [answer(0)]
 
-    with pytest.raises(BackendTimeout) as caught:
-        run([Job([0], stuck), Job([1], lambda: [answer(1)])], workers=1, deadline=0.1)
+    yield stuck
     over.set()
+    end = time.monotonic() + 30
+    while _parallel._lost:
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def test_a_thread_that_is_lost_is_replaced(impatient):
+    with pytest.raises(BackendTimeout) as caught:
+        run([Job([0], impatient), Job([1], lambda: [answer(1)])], workers=1, deadline=0.1)
     assert sorted(caught.value.answered) == [1]
+
+
+def test_only_so_many_threads_are_lost_and_then_it_says_so(impatient, monkeypatch):
+    from pbsdk_backends._remote import parallel as _parallel
+
+    monkeypatch.setattr(_parallel, "MOST_LOST", 3)
+    sent = []
+
+    def hang(place):
+        sent.append(place)
+        return impatient()
+
+    with pytest.raises(BackendTimeout) as caught:
+        run([Job([n], lambda n=n: hang(n)) for n in range(10)], workers=2, deadline=0.1)
+    assert len(sent) == len(_parallel._lost) == 4  # two hung, two took their place, and nobody theirs
+    assert "10 of 10" in str(caught.value)
+    with pytest.raises(BackendUnavailable, match="4 requests of this process never came back") as caught:
+        run([Job([0], lambda: [answer(0)])])
+    assert not caught.value.may_have_run

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import pickle
+import re
 import socket
+import ssl
 import subprocess
 import sys
-import threading
-import time
+import tomllib
 import traceback
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 
 import pytest
+from helpers.pages import ROOT
 from helpers.servers import Reply, json_reply, scripted
 
 from pbsdk.errors import (
@@ -76,6 +77,8 @@ def test_a_model_that_loads_says_for_how_long_and_did_not_run():
         ({"Retry-After": "-3"}, 0.0),
         ({"Retry-After": "nan"}, None),
         ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "Mon, 01 Jan 99999999999 00:00:00 GMT"}, None),
+        ({"Retry-After": "Mon, 01 Jan 2024 00:00:00 +99999999999999999999"}, None),
     ],
 )
 def test_retry_after_is_understood_in_all_its_forms(headers, seconds):
@@ -197,19 +200,10 @@ def test_this_machine_is_reached_without_the_environments_proxy(monkeypatch):
         assert [asked.path for asked in proxy.asked] == ["http://example.invalid/"]
 
 
-def test_tls_is_verified(tmp_path):
+def test_tls_is_verified(certificate):
     """A certificate that nobody signed is refused, finally."""
-    import ssl
-
-    made = subprocess.run(
-        ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost",
-         "-addext", "subjectAltName=DNS:localhost", "-keyout", tmp_path / "key.pem", "-out", tmp_path / "cert.pem"],
-        capture_output=True, check=False,
-    )  # fmt: skip
-    if made.returncode:
-        pytest.skip("openssl can't make a certificate here")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    context.load_cert_chain(*certificate)
     with scripted(lambda _: Reply(200, b"{}")) as server:
         server._server.socket = context.wrap_socket(server._server.socket, server_side=True)
         address = f"https://localhost:{server._server.server_address[1]}"
@@ -217,7 +211,7 @@ def test_tls_is_verified(tmp_path):
             transport(address, KEY).get("/")
         assert server.asked == []
         with pytest.MonkeyPatch.context() as patch:
-            patch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "cert.pem"))
+            patch.setenv("REQUESTS_CA_BUNDLE", str(certificate[0]))
             transport(address, KEY).get("/")
         assert len(server.asked) == 1
 
@@ -299,35 +293,45 @@ def test_a_missing_package_names_the_extra():
         "try:\n import pbsdk_backends.serve\nexcept MissingExtra as error:\n print(error)\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert "pbsdk[remote]" in done.stdout
-    assert "pbsdk[serve]" in done.stdout
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["optional-dependencies"]
+    for extra, said in zip(("remote", "serve"), done.stdout.splitlines(), strict=True):
+        assert f"pbsdk[{extra}]" in said
+        assert [name for name in (re.split("[<>=]", needed)[0] for needed in extras[extra]) if name not in said] == []
 
 
-def test_headers_that_trickle_meet_the_deadline_too():
-    """A server may send headers for ever, a byte at a time; the batch goes on without it."""
-    from pbsdk_backends._remote.parallel import Job
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[" * 200_000,
+        b'{"error": ' * 200_000,
+        b'{"error": {"message": "slow down", "estimated_time": ' + b"9" * 5000 + b"}}",
+        b'{"error": "' + b"x" * 1_000_000 + b'"}',
+        b'{"error": "\xff"}',
+        b'{"error": NaN}',
+        b'{"error": "a", "error": "b"}',
+    ],
+    ids=["nested lists", "nested objects", "a long number", "a long text", "no text", "no number", "twice"],
+)
+@pytest.mark.parametrize("status", [400, 503])
+def test_a_refusal_that_is_made_to_harm_is_a_short_error(body, status):
+    with scripted(lambda _: Reply(status, body)) as server, pytest.raises(BackendError) as caught:
+        transport(server.url).get("/")
+    assert f"answered {status}" in str(caught.value)
+    assert len(str(caught.value)) < 500
 
-    listener = socket.create_server(("127.0.0.1", 0))
-    over = threading.Event()
 
-    def trickle():
-        connection, _ = listener.accept()
-        with connection:
-            connection.recv(1000)
-            connection.sendall(b"HTTP/1.1 200 OK\r\n")
-            while not over.wait(0.05):
-                try:
-                    connection.sendall(b"X-A: b\r\n"[:1])
-                except OSError:
-                    return
+def test_what_a_provider_says_cannot_steer_the_terminal():
+    said = "\x1b[2Jno\rsuch\x9b31m model\u202e\nerror: all is well"
+    reply = json_reply({"error": {"message": said}}, 404)
+    with scripted(lambda _: reply) as server, pytest.raises(QueryRefused) as caught:
+        transport(server.url).get("/")
+    assert "\\x1b[2Jno such\\x9b31m model\\u202e error: all is well" in str(caught.value)
+    assert not set("\x1b\r\n\x9b\u202e") & set(str(caught.value) + "".join(caught.value.args))
 
-    thread = threading.Thread(target=trickle, daemon=True)
-    thread.start()
-    pool = transport(f"http://127.0.0.1:{listener.getsockname()[1]}", read_timeout=30, deadline=0.2)
-    start = time.monotonic()
-    with pytest.raises(BackendTimeout, match="no answer within"):
-        pool.fill([Job([0], lambda: json.loads(pool.get("/").body))])
-    assert time.monotonic() - start < 30
-    over.set()
-    thread.join(10)
-    listener.close()
+
+@pytest.mark.parametrize(
+    "text", ["9" * 5000, '{"n": 1e999}', '{"deep":' * 500 + "1" + "}" * 500, "[" + "[]," * 2_000_001 + "1]"]
+)
+def test_an_answer_made_to_harm_is_a_bad_answer(text):
+    with pytest.raises(BadAnswer, match="not JSON that can be read"):
+        read_json(text.encode())
