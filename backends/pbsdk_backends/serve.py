@@ -11,19 +11,17 @@ The server listens only on this machine unless told otherwise, and never elsewhe
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from importlib.metadata import version as installed_version
-from typing import Annotated, Any
+from typing import Any
 
 from pydantic import SecretStr
 
-from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, OpenVocabulary, Tokens, answered_part
+from pbsdk.backend import MaskedLMBackend, OpenVocabulary, Tokens, answered_part
 from pbsdk.errors import (
     BackendError,
     BackendTimeout,
@@ -39,25 +37,30 @@ from pbsdk_backends._protocol import wire as _wire
 from pbsdk_backends._server import dialects as _dialects
 
 try:
-    from fastapi import Body, FastAPI, HTTPException, Request, Response
+    from fastapi import FastAPI, HTTPException, Request, Response
     from fastapi.exceptions import RequestValidationError
     from prometheus_client import generate_latest
     from starlette.exceptions import HTTPException as PlainHTTPException
     from starlette.responses import JSONResponse
 
+    from pbsdk_backends._server.desk import BUSY_SECONDS, Desk
     from pbsdk_backends._server.guard import Guard, Metrics
-    from pbsdk_backends._server.listening import Server, address_of, listen
+    from pbsdk_backends._server.hosts import Hosts
+    from pbsdk_backends._server.listening import Server, listen
+    from pbsdk_backends._server.page import add_page
+    from pbsdk_backends._server.stopping import Stop
 except ImportError as error:
     raise MissingExtra(
-        f'the server needs fastapi, uvicorn and prometheus-client ({error}); install them: pip install "pbsdk[serve]"'
+        f"the server needs fastapi, h11, prometheus-client and uvicorn ({error}); "
+        'install them: pip install "pbsdk[serve]"'
     ) from error
 
 __all__ = ["create_app", "serve", "serving"]
 
 __version__ = installed_version("pbsdk")
 
-BUSY_SECONDS = 1
-"""How long a request is told to wait when the queue is full."""
+PARTING_SECONDS = 30.0
+"""How long another ASGI server's shutdown waits for the model."""
 LARGEST_ANSWER = 32 << 20
 """The most bytes of codes in one answer: clients stop reading at 64 MiB unless told otherwise."""
 
@@ -69,60 +72,14 @@ _STATUS: dict[type[BackendError], int] = {
 }
 
 
-@dataclass
-class _Desk:
-    """The one thread that uses the model, and the queue in front of it."""
-
-    backend: MaskedLMBackend
-    queue: int
-    max_batch: int
-    metrics: Metrics
-    waiting: int = 0
-    thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "pbsdk-model"))
-
-    async def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
-        if len(queries) > self.max_batch:
-            raise HTTPException(413, f"{len(queries)} queries in one request; at most {self.max_batch} are allowed")
-        if self.waiting >= self.queue:
-            raise HTTPException(429, "the queue is full", {"Retry-After": str(BUSY_SECONDS)})
-        self._count(1)
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self.thread, self._fill, queries, tokens)
-        finally:
-            self._count(-1)
-
-    def _count(self, step: int) -> None:
-        self.waiting += step
-        self.metrics.waiting.set(self.waiting)
-
-    def _fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None) -> list[MaskDistribution]:
-        size = self.backend.abilities.batch_size
-        answers: list[MaskDistribution] = []
-        try:
-            for start in range(0, len(queries), size):
-                batch = self.backend.fill(queries[start : start + size], tokens)
-                answers += [_narrowed(answer, tokens) for answer in batch]
-        except BackendError as error:
-            late = {len(answers) + at: _narrowed(answer, tokens) for at, answer in answered_part(error).items()}
-            error.answered = {**dict(enumerate(answers)), **late}
-            self.metrics.queries.inc(len(error.answered))
-            self.metrics.failures.labels(type(error).__name__).inc()
-            raise
-        self.metrics.queries.inc(len(answers))
-        return answers
-
-
-def _narrowed(answer: MaskDistribution, tokens: Tokens | None) -> MaskDistribution:
-    return answer if tokens is None else answer.narrowed(tokens)
-
-
-def create_app(
+def create_app(  # noqa: PLR0913 - settings that are independent, given by keyword
     backend: MaskedLMBackend,
     *,
     token: str | SecretStr | None = None,
     max_batch: int = 256,
     max_bytes: int = 8 << 20,
     queue: int = 64,
+    allow_hosts: Sequence[str] = (),
 ) -> FastAPI:
     """Return the ASGI app that serves a backend.
 
@@ -132,22 +89,32 @@ def create_app(
         max_batch: queries that one request may hold.
         max_bytes: bytes that one request may have.
         queue: requests that may wait; further ones are answered with 429.
+        allow_hosts: names that the server answers to, besides addresses in digits, `localhost` and the machine's own
+            name; pages of these hosts may use it from a browser. `*` for any.
     """
     if min(max_batch, max_bytes, queue) < 1:
         raise InputError("max_batch, max_bytes and queue must be at least 1")
     secret = _secret(token)
-    metrics = Metrics()
-    desk = _Desk(backend, queue, max_batch, metrics)
+    metrics, stop = Metrics(), Stop()
+    desk = Desk(backend, queue=queue, max_batch=max_batch, metrics=metrics, stop=stop)
 
     @contextlib.asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(served: FastAPI) -> AsyncIterator[None]:
         yield
-        desk.thread.shutdown(wait=True)
+        desk.close(getattr(served.state, "until", time.monotonic() + PARTING_SECONDS))
 
     app = FastAPI(
-        title="pbsdk serve", version=__version__, lifespan=lifespan, redoc_url=None, description=__doc__ or ""
+        title="pbsdk serve",
+        version=__version__,
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        description=__doc__ or "",
     )
-    app.add_middleware(Guard, token=secret, max_bytes=max_bytes, metrics=metrics)
+    hosts = Hosts(allow_hosts)
+    app.state.stop, app.state.hosts = stop, hosts
+    app.add_middleware(Guard, token=secret, hosts=hosts, max_bytes=max_bytes, metrics=metrics, stop=stop)
+    add_page(app)
     _add_errors(app)
     _add_own(app, desk)
     _add_fill_mask(app, desk)
@@ -169,14 +136,21 @@ def _add_errors(app: FastAPI) -> None:
     async def form(_: Request, error: Exception) -> JSONResponse:
         first = error.errors()[0] if isinstance(error, RequestValidationError) else {}
         where = ".".join(map(str, first.get("loc", ())))
-        return JSONResponse({"error": f"{where}: {first.get('msg', 'not understood')}"}, 422)
+        # A place may be half of a surrogate pair, which no reply can hold.
+        said = f"{where}: {first.get('msg', 'not understood')}".encode("ascii", "backslashreplace").decode()
+        return JSONResponse({"error": said}, 422)
 
     async def ours(_: Request, error: Exception) -> JSONResponse:
         if not isinstance(error, BackendError):
             return JSONResponse({"error": str(error)}, 400)
         status = next((_STATUS[kind] for kind in _STATUS if isinstance(error, kind)), 500)
-        wait = {} if error.retry_after is None else {"Retry-After": str(error.retry_after)}
-        return JSONResponse({"error": str(error)}, status, wait)
+        wait = error.retry_after
+        # A 503 that says how long to wait did not run; anything else of these may have.
+        if status == 503 and error.may_have_run:
+            status = 504
+        elif status == 503 and wait is None:
+            wait = BUSY_SECONDS
+        return JSONResponse({"error": str(error)}, status, {} if wait is None else {"Retry-After": str(wait)})
 
     async def unforeseen(_: Request, error: Exception) -> JSONResponse:
         return JSONResponse({"error": f"the model failed ({type(error).__name__})"}, 500)
@@ -187,7 +161,7 @@ def _add_errors(app: FastAPI) -> None:
     app.add_exception_handler(PbsdkError, ours)
 
 
-def _add_own(app: FastAPI, desk: _Desk) -> None:
+def _add_own(app: FastAPI, desk: Desk) -> None:
     backend = desk.backend
     open_words = backend.vocabulary if isinstance(backend.vocabulary, OpenVocabulary) else None
     size = 0 if open_words is not None else len(backend.vocabulary)
@@ -226,11 +200,9 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
         if request.model != model:
             raise HTTPException(404, f"this server answers for {backend.identity.name}, not for the model asked for")
         queries, asked = request.unpacked(), request.asked()
+        _check_tokens(asked, backend)
         if open_words is not None:
-            for (
-                token,
-                word,
-            ) in request.words.items():  # a server that was restarted knows none; clients may not teach it others
+            for token, word in request.words.items():  # a restarted server knows none; nobody may teach it false ones
                 open_words.believe(token, word)
         failure = None
         try:
@@ -245,7 +217,15 @@ def _add_own(app: FastAPI, desk: _Desk) -> None:
         return Response(body, media_type="application/octet-stream")
 
 
-def _add_fill_mask(app: FastAPI, desk: _Desk) -> None:
+def _check_tokens(asked: Tokens | None, backend: MaskedLMBackend) -> None:
+    if asked is None or isinstance(backend.vocabulary, OpenVocabulary):
+        return
+    size = len(backend.vocabulary)
+    if asked[-1] >= size:
+        raise InputError(f"token {asked[-1]} doesn't exist; the vocabulary has {size:,}")
+
+
+def _add_fill_mask(app: FastAPI, desk: Desk) -> None:
     backend = desk.backend
 
     @app.post("/", tags=["fill-mask"])
@@ -264,7 +244,7 @@ def _add_fill_mask(app: FastAPI, desk: _Desk) -> None:
         return found[0] if len(found) == 1 else found
 
 
-def _add_oip(app: FastAPI, desk: _Desk) -> None:
+def _add_oip(app: FastAPI, desk: Desk) -> None:
     backend = desk.backend
     name, version = backend.identity.name, backend.identity.digest
 
@@ -289,10 +269,20 @@ def _add_oip(app: FastAPI, desk: _Desk) -> None:
         check(model)
         return {"name": name, "ready": True}
 
-    @app.post("/v2/models/{model:path}/infer", tags=["OIP v2"], response_class=Response)
-    async def infer(model: str, request: Annotated[_dialects.Infer, Body()]) -> Response:
-        """Answer texts with whole tensors of log-probabilities."""
+    about = "An inference request; where Inference-Header-Content-Length ends the JSON, the tensors' bytes follow."
+    form = {"content": {"application/json": {"schema": {"type": "object", "description": about}}}}
+
+    @app.post(
+        "/v2/models/{model:path}/infer",
+        tags=["OIP v2"],
+        response_class=Response,
+        openapi_extra={"requestBody": form},
+    )
+    async def infer(model: str, asked: Request) -> Response:
+        """Answer texts with whole tensors of log-probabilities; tensors may come and go as bytes after the JSON."""
         check(model)
+        # Read here, since clients such as Triton's send no content type, and bytes after the JSON.
+        request = _dialects.Infer.read(await asked.body(), asked.headers.get(_dialects.HEADER_LENGTH))
         texts = request.texts()
         answers = await desk.fill([_dialects.query_of(text, backend) for text in texts])
         body, headers = _dialects.infer_answer(request, answers, name, version, backend)
@@ -314,6 +304,8 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
     max_batch: int = 256,
     max_bytes: int = 8 << 20,
     queue: int = 64,
+    allow_hosts: Sequence[str] = (),
+    max_connections: int = 256,
     grace: float = 30.0,
     ready: Callable[[str], None] | None = None,
 ) -> None:
@@ -327,13 +319,24 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
         max_batch: see `create_app`.
         max_bytes: see `create_app`.
         queue: see `create_app`.
-        grace: seconds that requests under way have to finish once the server is told to stop.
+        allow_hosts: see `create_app`; it answers to `host` too.
+        max_connections: connections that one address may have at once; behind a proxy all have the proxy's.
+        grace: seconds that requests under way have to finish once the server is told to stop; what hasn't finished
+            shortly before is answered with whether it may have run.
         ready: called with the server's address once it listens.
     """
-    app = create_app(backend, token=token, max_batch=max_batch, max_bytes=max_bytes, queue=queue)
+    app = create_app(
+        backend,
+        token=token,
+        max_batch=max_batch,
+        max_bytes=max_bytes,
+        queue=queue,
+        allow_hosts=allow_hosts,
+    )
+    app.state.hosts.answer_to(host)
     listener = listen(host, port, public=token is not None)
     with contextlib.closing(listener):
-        Server(app, grace, address_of(listener), ready).run(sockets=[listener])
+        Server(app, listener, grace=grace, max_connections=max_connections, ready=ready).run(sockets=[listener])
 
 
 @contextlib.contextmanager
@@ -342,13 +345,14 @@ def serving(backend: MaskedLMBackend, **options: Any) -> Iterator[str]:
 
     Options are those of `serve`; the port is any free one unless given.
     """
-    host, port, token = options.pop("host", "127.0.0.1"), options.pop("port", 0), options.pop("token", None)
-    grace = options.pop("grace", 30.0)
-    app = create_app(backend, token=token, **options)
     listening = threading.Event()
+    host, port, token = options.pop("host", "127.0.0.1"), options.pop("port", 0), options.pop("token", None)
+    grace, most = options.pop("grace", 30.0), options.pop("max_connections", 256)
+    app = create_app(backend, token=token, **options)
+    app.state.hosts.answer_to(host)
     listener = listen(host, port, public=token is not None)
     with contextlib.closing(listener):
-        server = Server(app, grace, address_of(listener), lambda _: listening.set())
+        server = Server(app, listener, grace=grace, max_connections=most, ready=lambda _: listening.set())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
         thread.start()
         try:

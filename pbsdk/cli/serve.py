@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.cli._common import Options, read_options
+from pbsdk.cli._common import Options, read_options, say
 from pbsdk.plugins import SERVERS
 
 __all__ = ["serve"]
@@ -27,6 +27,14 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     max_batch: Annotated[int, typer.Option(help="How many queries one request may hold.")] = 256,
     queue: Annotated[int, typer.Option(help="How many requests may wait before more are rejected.")] = 64,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A name that it answers to, besides localhost and addresses in digits; '*' for any. Repeatable."
+        ),
+    ] = None,
+    max_connections: Annotated[int, typer.Option(help="How many connections one address may have.")] = 256,
+    grace: Annotated[float, typer.Option(help="Seconds for requests under way once it is told to stop.")] = 30.0,
 ) -> None:
     """Serve a backend over HTTP: pbsdk's own protocol, Hugging Face fill-mask, and Open Inference v2.
 
@@ -42,8 +50,17 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     with open_backend(backend, **read_options(option)) as model:
 
         def ready(address: str) -> None:
-            typer.echo(
-                f"serving {model.identity.name} at {address} (OpenAPI page: {address}/docs); Ctrl-C stops it", err=True
-            )
+            say(f"serving {model.identity.name} at {address} (OpenAPI page: {address}/docs); Ctrl-C stops it", err=True)
 
-        server(model, host=host, port=port, token=token, max_batch=max_batch, queue=queue, ready=ready)
+        server(
+            model,
+            host=host,
+            port=port,
+            token=token,
+            max_batch=max_batch,
+            queue=queue,
+            allow_hosts=allow_host or (),
+            max_connections=max_connections,
+            grace=grace,
+            ready=ready,
+        )

@@ -7,7 +7,7 @@ import time
 
 import pytest
 import requests
-from helpers.servers import query
+from helpers.servers import Gate, query
 
 from pbsdk.errors import BackendUnavailable, InputError, QueryRefused
 from pbsdk.testing import FakeBackend
@@ -32,23 +32,6 @@ def test_metrics_count_what_happened():
     assert 'pbsdk_failures_total{kind="QueryRefused"} 1.0' in text
     assert 'pbsdk_requests_total{path="/v1/fill",status="200"} 2.0' in text
     assert "/made/up" not in text
-
-
-class Gate(FakeBackend):
-    """A model that answers only when it is let."""
-
-    def __init__(self):
-        super().__init__()
-        self.entered, self.open = threading.Semaphore(0), threading.Event()
-        self.inside, self.most = 0, 0
-
-    def fill(self, queries, tokens=None):
-        self.inside += 1
-        self.most = max(self.most, self.inside)
-        self.entered.release()
-        assert self.open.wait(60)
-        self.inside -= 1
-        return super().fill(queries, tokens)
 
 
 def test_a_full_queue_turns_away_with_a_time_to_come_again():

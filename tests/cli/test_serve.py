@@ -14,7 +14,7 @@ from pbsdk.connecting import connect
 from pbsdk.data.tickets import load_tickets
 
 pytest.importorskip("fastapi", reason="the server's packages are not installed (pbsdk[serve])")
-pytest.importorskip("requests", reason="the remote adapters' packages are not installed (pbsdk[remote])")
+requests = pytest.importorskip("requests", reason="the remote adapters' packages are not installed (pbsdk[remote])")
 
 
 @contextlib.contextmanager
@@ -45,6 +45,12 @@ def test_a_served_model_trains_the_same_classifier(tmp_path):
             for lm in (there, here)
         )
         assert far.ensemble_ == near.ensemble_
+
+
+def test_a_name_can_be_allowed():
+    with served("fake", "--allow-host", "models.example", "--grace", "5", "--max-connections", "9") as url:
+        for host, status in (("models.example", 200), ("evil.example", 403)):
+            assert requests.get(f"{url}/v2/health/live", headers={"Host": host}, timeout=30).status_code == status
 
 
 def test_options_and_addresses_that_cannot_work_are_one_line():

@@ -7,11 +7,13 @@ input: what is too long is cut, and what looks like a control token is read as p
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+import struct
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from pbsdk.backend import (
     MaskDistribution,
@@ -33,6 +35,7 @@ LOGPROBS = "logprobs"
 VOCABULARY = "vocabulary"
 HEADER_LENGTH = "Inference-Header-Content-Length"
 _MARKS = ("<mask>", "[MASK]")
+_LENGTH = struct.Struct("<I")
 
 
 class FillMaskParameters(BaseModel):
@@ -55,13 +58,21 @@ class FillMask(BaseModel):
 
 
 class Tensor(BaseModel):
-    """A named tensor, its data row by row."""
+    """A named tensor, its data row by row, or as so many bytes after the JSON (`binary_data_size`)."""
 
     name: str
     shape: list[Annotated[int, Field(ge=0)]]
     datatype: str
-    data: list[Any]
+    data: list[Any] | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
+
+    @property
+    def size(self) -> int:
+        """How many bytes after the JSON are this tensor's."""
+        size = self.parameters.get("binary_data_size", 0)
+        if not isinstance(size, int) or size < 0:
+            raise InputError(f"binary_data_size of {self.name!r} must be a number of bytes")
+        return size
 
 
 class OutputWish(BaseModel):
@@ -79,12 +90,37 @@ class Infer(BaseModel):
     outputs: list[OutputWish] = Field(default_factory=list)
     parameters: dict[str, Any] = Field(default_factory=dict)
 
+    @classmethod
+    def read(cls, body: bytes, length: str | None) -> Infer:
+        """Read a request: JSON, and after `length` bytes of it, if there is a length, the data of its tensors."""
+        if length is not None and not (length.isdecimal() and int(length) <= len(body)):
+            raise InputError(f"{HEADER_LENGTH} doesn't match the length of the request")
+        end = len(body) if length is None else int(length)
+        try:
+            request = cls.model_validate_json(body[:end])
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) or "the request"
+            raise InputError(f"{where}: {first['msg']}".encode("ascii", "backslashreplace").decode()) from None
+        for tensor in request.inputs:
+            if tensor.data is None:
+                tensor.data = _strings(body[end : end + tensor.size])
+                end += tensor.size
+        if end != len(body):
+            raise InputError("the request is longer, or shorter, than its tensors")
+        return request
+
     def texts(self) -> list[str]:
         """Return the texts of the one input tensor."""
         tensor = next((tensor for tensor in self.inputs if tensor.name == TEXT), None)
-        if tensor is None or tensor.datatype != "BYTES" or not all(isinstance(text, str) for text in tensor.data):
+        if (
+            tensor is None
+            or tensor.datatype != "BYTES"
+            or tensor.data is None
+            or not all(isinstance(text, str) for text in tensor.data)
+        ):
             raise InputError(f'send one tensor "{TEXT}" of datatype BYTES: texts, each with a mask')
-        if int(np.prod(tensor.shape)) != len(tensor.data):
+        if math.prod(tensor.shape) != len(tensor.data):
             raise InputError(f"the shape {tensor.shape} doesn't match {len(tensor.data)} texts")
         return tensor.data
 
@@ -97,6 +133,29 @@ class Infer(BaseModel):
         wish = next((wish for wish in self.outputs if wish.name == name), None)
         everywhere = bool(self.parameters.get("binary_data_output", False))
         return bool(wish.parameters.get("binary_data", everywhere)) if wish else everywhere
+
+
+def _strings(data: bytes) -> list[str]:
+    """Read a tensor of BYTES: before each element its length, in four bytes."""
+    found: list[str] = []
+    at = 0
+    while at < len(data):
+        start = at + _LENGTH.size
+        size = int.from_bytes(data[at:start], "little")
+        at = start + size
+        if at > len(data):
+            raise InputError("a tensor of BYTES ends inside an element")
+        try:
+            found.append(data[start:at].decode())
+        except UnicodeDecodeError:
+            raise InputError("a text is not UTF-8") from None
+    return found
+
+
+def _packed(words: Sequence[str]) -> bytes:
+    # Half of a surrogate pair, which some vocabularies have as a word, is no UTF-8.
+    encoded = [word.encode("utf-8", "surrogatepass") for word in words]
+    return b"".join(part for word in encoded for part in (_LENGTH.pack(len(word)), word))
 
 
 def query_of(text: str, backend: MaskedLMBackend) -> MaskedQuery:
@@ -161,19 +220,25 @@ def infer_answer(
         raise InputError("this model shows only part of its vocabulary; ask it through /v1/fill or fill-mask")
     outputs: list[dict[str, Any]] = []
     binary: list[bytes] = []
+
+    def add(
+        name: str, datatype: str, shape: Sequence[int], data: Callable[[], list[Any]], raw: Callable[[], bytes]
+    ) -> None:
+        tensor: dict[str, Any] = {"name": name, "datatype": datatype, "shape": list(shape)}
+        if request.wants_binary(name):
+            binary.append(raw())
+            tensor["parameters"] = {"binary_data_size": len(binary[-1])}
+        else:
+            tensor["data"] = data()
+        outputs.append(tensor)
+
     if answers:
         # A multiple of 1/1024 is exact in 32 bits, so nothing is lost on the way.
         values = np.stack([answer.logprobs for answer in answers]).astype("<f4")  # (N, V)
-        tensor: dict[str, Any] = {"name": LOGPROBS, "datatype": "FP32", "shape": list(values.shape)}
-        if request.wants_binary(LOGPROBS):
-            binary.append(values.tobytes())
-            tensor["parameters"] = {"binary_data_size": len(binary[-1])}
-        else:
-            tensor["data"] = values.ravel().tolist()
-        outputs.append(tensor)
+        add(LOGPROBS, "FP32", values.shape, lambda: values.ravel().tolist(), values.tobytes)
     if request.wants(VOCABULARY):
         words = [backend.vocabulary[token] for token in range(len(backend.vocabulary))]
-        outputs.append({"name": VOCABULARY, "datatype": "BYTES", "shape": [len(words)], "data": words})
+        add(VOCABULARY, "BYTES", [len(words)], lambda: words, lambda: _packed(words))
     answer = {"model_name": name, "model_version": version, "id": request.id, "outputs": outputs}
     header = json.dumps(answer).encode()
     if not binary:

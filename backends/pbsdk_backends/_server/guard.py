@@ -1,12 +1,14 @@
-"""What every request to `pbsdk serve` goes through first: the token, the size limit, the metrics.
+"""What every request to `pbsdk serve` goes through first: the host, the token, the size limit, the metrics.
 
-This is plain ASGI middleware. It answers 401 without reading a byte of the body of a request without the
-token, reads other bodies up to the limit and within half a minute, and counts responses for Prometheus.
+This is plain ASGI middleware. It refuses other hosts' names and foreign pages, answers 401 without reading a byte of the
+body of a request without the token, reads other bodies up to the limit and within half a minute, leaves a request whose
+client has hung up, and counts responses for Prometheus.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 import time
 
@@ -14,6 +16,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from pydantic import SecretStr
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from pbsdk_backends._server.hosts import Hosts
+from pbsdk_backends._server.stopping import Stop
 
 __all__ = ["Guard", "Metrics"]
 
@@ -37,11 +42,15 @@ class Metrics:
 class Guard:
     """Lets a request through to the app, or answers it itself."""
 
-    def __init__(self, app: ASGIApp, *, token: SecretStr | None, max_bytes: int, metrics: Metrics) -> None:
+    def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
+        self, app: ASGIApp, *, token: SecretStr | None, hosts: Hosts, max_bytes: int, metrics: Metrics, stop: Stop
+    ) -> None:
         self._app = app
         self._token = token
+        self._hosts = hosts
         self._max_bytes = max_bytes
         self._metrics = metrics
+        self._stop = stop
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one connection's event."""
@@ -66,31 +75,67 @@ class Guard:
             self._metrics.seconds.labels(path).observe(time.monotonic() - start)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+        if refusal := self._hosts.refusal(host, origins):
+            await JSONResponse({"error": refusal}, 403)(scope, receive, send)
+            return
         if scope["path"] not in OPEN and not self._knows_token(scope):
-            refusal = JSONResponse({"error": "this server requires a token"}, 401, {"WWW-Authenticate": "Bearer"})
-            await refusal(scope, receive, send)
+            unknown = JSONResponse({"error": "this server requires a token"}, 401, {"WWW-Authenticate": "Bearer"})
+            await unknown(scope, receive, send)
             return
         try:
-            async with asyncio.timeout(UPLOAD_SECONDS):
-                body = await self._read(scope, receive)
+            async with asyncio.timeout(UPLOAD_SECONDS) as patience:
+                with self._stop.telling(lambda: patience.reschedule(0)):
+                    body = await self._read(scope, receive)
         except TimeoutError:
-            await JSONResponse({"error": "the request did not end in time"}, 408)(scope, receive, send)
+            if self._stop.come:
+                stopping = {"error": "the server is stopping, and this request did not run"}
+                await JSONResponse(stopping, 503, {"Retry-After": "1", "Connection": "close"})(scope, receive, send)
+                return
+            late = {"error": "the request did not end in time"}
+            await JSONResponse(late, 408, {"Connection": "close"})(scope, receive, send)
             return
         if body is None:
             large = {"error": f"a request may have at most {self._max_bytes:,} bytes; send fewer queries at once"}
             await JSONResponse(large, 413, {"Connection": "close"})(scope, receive, send)
             return
+        await self._attend(body, scope, receive, send)
+
+    async def _attend(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
+        """Run the app until it has answered or the client hangs up."""
         unread: bytes | None = body
+        answered = False
+        gone = asyncio.Event()
 
         async def replay() -> Message:
             nonlocal unread
             if unread is None:
-                return await receive()
+                await gone.wait()
+                return {"type": "http.disconnect"}
             message = {"type": "http.request", "body": unread, "more_body": False}
             unread = None
             return message
 
-        await self._app(scope, replay, send)
+        async def noting(message: Message) -> None:
+            nonlocal answered
+            answered = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        work = asyncio.ensure_future(self._app(scope, replay, noting))
+        ear = asyncio.ensure_future(receive())
+        try:
+            await asyncio.wait((work, ear), return_when=asyncio.FIRST_COMPLETED)
+            gone.set()
+            if not work.done() and not answered:
+                work.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await work
+                return
+            await work
+        finally:
+            ear.cancel()
+            work.cancel()
 
     def _knows_token(self, scope: Scope) -> bool:
         if self._token is None:

@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import signal
 import socket
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import uvicorn
 from fastapi import FastAPI
 
 from pbsdk.errors import InputError, SetupError
 from pbsdk_backends._protocol.address import is_loopback
+from pbsdk_backends._server.connections import Patient
 
 __all__ = ["Server", "address_of", "listen"]
 
+_RESERVE = 1.0
+"""Seconds of the grace that are kept for answering those who are cut off."""
+
 
 class Server(uvicorn.Server):
-    """Uvicorn, except that a signal makes it return, so that the caller can close the model."""
+    """Uvicorn, except that it leaves clients that only hold a connection open, and that a signal makes it return.
 
-    def __init__(self, app: FastAPI, grace: float, address: str, ready: Callable[[str], None] | None) -> None:
-        seconds = max(1, round(grace))
-        super().__init__(uvicorn.Config(app, log_level="warning", access_log=False, timeout_graceful_shutdown=seconds))
-        self.address = address
+    Args:
+        app: what `create_app` made.
+        listener: the socket that it is to listen on.
+        grace: seconds within which it returns once it is told to stop; a little before, `app.state.stop` is called,
+            so that whoever still waits gets an answer.
+        max_connections: how many one address may have.
+        ready: called with the address once it listens.
+    """
+
+    def __init__(
+        self,
+        app: FastAPI,
+        listener: socket.socket,
+        *,
+        grace: float,
+        max_connections: int,
+        ready: Callable[[str], None] | None,
+    ) -> None:
+        if max_connections < 1 or not grace >= 0:
+            raise InputError("max_connections must be at least 1, and grace not negative")
+        protocol: Any = partial(Patient, Counter(), max_connections)
+        super().__init__(uvicorn.Config(app, http=protocol, ws="none", log_level="warning", access_log=False))
+        self.config.timeout_graceful_shutdown = grace  # type: ignore[assignment]  # it waits so long, whole or not
+        self.address = address_of(listener)
+        self._state = app.state
+        self._grace = grace
         self._ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -31,6 +62,14 @@ class Server(uvicorn.Server):
         await super().startup(sockets)
         if self._ready is not None:
             self._ready(self.address)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Finish what is under way, for so long as `grace` allows."""
+        self._state.until = time.monotonic() + self._grace
+        reserve = min(_RESERVE, self._grace / 2)
+        last = asyncio.get_running_loop().call_later(self._grace - reserve, self._state.stop)
+        await super().shutdown(sockets)
+        last.cancel()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import socket
+import re
 
 import pytest
 import requests
-from helpers.servers import TOKEN, query
+from helpers.servers import TOKEN, headers, query
 
-from pbsdk.errors import (
-    InputError,
-)
+from pbsdk.backend import ModelIdentity
+from pbsdk.errors import InputError
 from pbsdk.testing import FakeBackend
+from pbsdk_backends._protocol.wire import encode_request
 from pbsdk_backends.http import HttpBackend
 from pbsdk_backends.serve import create_app, serving
 
@@ -54,12 +54,48 @@ def test_the_token_shows_in_no_repr(url):
     assert TOKEN not in repr(app.user_middleware) + repr(vars(app))
 
 
-def test_an_upload_that_never_ends_is_given_up(monkeypatch):
-    from pbsdk_backends._server import guard as _guard
+def test_a_token_that_does_not_exist_is_a_refusal(url):
+    card = requests.get(f"{url}/v1/model", headers=headers(), timeout=30).json()
+    model = ModelIdentity.from_json(card["identity"]).digest
+    for token, status in ((999, 200), (1000, 400), ((1 << 63) - 1, 400), (1 << 63, 422), (-1, 422)):
+        request = encode_request(model, [query("x")], None) | {"tokens": [token]}
+        reply = requests.post(f"{url}/v1/fill", json=request, headers=headers(), timeout=30)
+        assert reply.status_code == status, reply.text
+    assert (
+        "doesn't exist; the vocabulary has 1,000"
+        in requests.post(f"{url}/v1/fill", json=request | {"tokens": [1000]}, headers=headers(), timeout=30).json()[
+            "error"
+        ]
+    )
 
-    monkeypatch.setattr(_guard, "UPLOAD_SECONDS", 0.2)
-    with serving(FakeBackend()) as url:
-        host, port = url.removeprefix("http://").split(":")
-        with socket.create_connection((host, int(port)), timeout=30) as connection:
-            connection.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nab")
-            assert b" 408 " in connection.recv(1000)
+
+HALF = "\ud800"
+
+
+@pytest.mark.parametrize(
+    ("path", "request_"),
+    [
+        ("/", {"inputs": f"a <mask>{HALF}"}),
+        ("/", {"inputs": "a <mask>", "parameters": {"targets": [HALF]}}),
+        ("/models/any", {"inputs": [HALF]}),
+        ("/v2/models/fake/infer", {"inputs": [{"name": "text", "shape": [1], "datatype": "BYTES", "data": [f"<mask>{HALF}"]}]}),
+        ("/v2/models/fake/infer", {"id": HALF, "inputs": []}),
+        ("/v1/fill", {"model": HALF, "queries": []}),
+        ("/v1/fill", {"model": "m", "queries": [], "words": {HALF: HALF}}),
+        ("/v1/fill", {"model": "m", "queries": [], HALF: 1}),
+        ("/v1/fill", {"model": "m", "queries": [{"parts": [["input", HALF]], "example": "", "prompt": "", "phase": "train"}]}),
+    ],
+)  # fmt: skip
+def test_half_a_surrogate_pair_is_the_clients_mistake(url, path, request_):
+    reply = requests.post(url + path, data=json.dumps(request_).encode(), headers=headers(), timeout=30)
+    assert 400 <= reply.status_code < 500
+    assert reply.json()["error"]
+
+
+def test_the_page_loads_nothing_and_describes_every_route(url):
+    page = requests.get(f"{url}/docs", timeout=30)
+    assert page.headers["Content-Security-Policy"].startswith("default-src 'none'")
+    assert "<script" not in page.text
+    assert not re.findall(r"(?:src|href|url|@import)\W{1,3}(?:https?:)?//", page.text)
+    for path in requests.get(f"{url}/openapi.json", timeout=30).json()["paths"]:
+        assert path in page.text

@@ -12,9 +12,7 @@ import threading
 import pytest
 import requests
 
-from pbsdk.errors import (
-    SetupError,
-)
+from pbsdk.errors import InputError, SetupError
 from pbsdk.testing import FakeBackend
 from pbsdk_backends.serve import serve
 
@@ -68,3 +66,31 @@ def test_a_signal_lets_what_is_under_way_finish(number):
         process.kill()
         process.wait()
         process.stdout.close()
+
+
+def test_a_model_that_hangs_holds_the_end_no_longer_than_the_grace():
+    hanging = SERVER.replace("time.sleep(1)", "time.sleep(3600)").replace("port=0,", "port=0, grace=1,")
+    process = subprocess.Popen([sys.executable, "-c", hanging], stdout=subprocess.PIPE, text=True)
+    try:
+        address = process.stdout.readline().strip()
+        replies = []
+        thread = threading.Thread(
+            target=lambda: replies.append(requests.post(address, json={"inputs": "a <mask>"}, timeout=600))
+        )
+        thread.start()
+        assert process.stdout.readline().strip() == "begun"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(120) == 0
+        thread.join(30)
+        assert [reply.status_code for reply in replies] == [504]
+        assert "may have run" in replies[0].json()["error"]
+    finally:
+        process.kill()
+        process.wait()
+        process.stdout.close()
+
+
+@pytest.mark.parametrize("options", [{"grace": -1}, {"grace": float("nan")}, {"max_connections": 0}])
+def test_settings_that_make_no_sense_are_refused(options):
+    with pytest.raises(InputError):
+        serve(FakeBackend(), port=0, **options)
