@@ -98,3 +98,14 @@ class LocalBackend(TransformersBackend):
             max_length=max_length,
             share_text=share_text,
         )
+        self._options = {
+            "model": model if source.revision is not None else str(source.folder.resolve()),
+            "revision": source.revision,  # the commit: a branch may have moved on
+            "device": device,
+            "dtype": dtype,
+            "batch_tokens": batch_tokens,
+            "max_length": max_length,
+            "share_text": share_text,
+            "chat": chat,
+            "local_files_only": local_files_only,
+        }

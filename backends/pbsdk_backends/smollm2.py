@@ -22,7 +22,7 @@ try:
     from pbsdk_backends._local.weights import Source, choose_device, choose_dtype, describe_device, digest_files, load
 except ImportError as error:
     raise MissingExtra(
-        f"the adapter `smollm2` needs torch, transformers, gguf and platformdirs ({error}); "
+        f"the adapter `smollm2` needs torch, transformers, safetensors, accelerate, gguf and platformdirs ({error}); "
         'install them: pip install "pbsdk[demo]"'
     ) from error
 
@@ -82,6 +82,14 @@ class SmolLM2Backend(TransformersBackend):
             max_length=max_length,
             share_text=share_text,
         )
+        self._options = {
+            "device": device,
+            "dtype": dtype,
+            "batch_tokens": batch_tokens,
+            "max_length": max_length,
+            "share_text": share_text,
+            "chat": chat,
+        }
 
 
 def find_file() -> Path:

@@ -9,7 +9,7 @@ puts the log-probabilities on the grid.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -57,6 +57,9 @@ class TransformersBackend(MaskedLMBackend):
 
     protocol: ClassVar[str] = "transformers/1"
     """Goes up when the same model would answer differently."""
+
+    _options: Mapping[str, object]
+    """What the adapter was opened with, and another process opens it with again."""
 
     def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
         self,
@@ -107,6 +110,10 @@ class TransformersBackend(MaskedLMBackend):
         size = (160 if self._causal else 64) if on_cpu else 320
         self.abilities = Abilities(mask="last" if self._causal else "anywhere", batch_size=size)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A pickle says how to open the model, and holds none of it.
+        return _open_again, (type(self), dict(self._options), self.identity)
+
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
         """Answer each query in order, for only `tokens` if they are given."""
         if self._closed:
@@ -135,6 +142,10 @@ class TransformersBackend(MaskedLMBackend):
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model reads of the query, exactly."""
         return len(self._reader.read(query).ids)
+
+    def most_tokens(self, query: MaskedQuery) -> int:
+        """Return how many tokens the model reads of the query."""
+        return self.count_tokens(query)
 
     def close(self) -> None:
         """Free the weights' memory."""
@@ -183,6 +194,20 @@ class TransformersBackend(MaskedLMBackend):
                 if agree(logits, expected[[owner for row in rows for owner in row.owners]]):
                     return name, way, columns
         return "alone", forward.alone, columns
+
+
+def _open_again(
+    adapter: Callable[..., TransformersBackend], options: Mapping[str, object], identity: ModelIdentity
+) -> TransformersBackend:
+    """Open what was pickled, if it is still the same model."""
+    backend = adapter(**options)
+    difference = backend.identity.differences(identity)
+    if difference:
+        backend.close()
+        raise ModelUnusable(
+            f"this was pickled with another model ({difference}); use the same files, or save the classifier and load it with the model at hand"
+        )
+    return backend
 
 
 def _trial(text: str, prompt: str) -> MaskedQuery:
