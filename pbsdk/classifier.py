@@ -25,8 +25,9 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
-from pbsdk.errors import InputError
+from pbsdk.errors import InputError, ModelFileError
 from pbsdk.learning.ensemble import Ensemble
+from pbsdk.learning.estimates import largest_share
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.gaps import with_stand_ins
 from pbsdk.learning.heads import Head, Trial, head_from
@@ -63,7 +64,8 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         early_exit: let "soft" and "auto" learn, too, when a text needs no further prompt, for `predict(X, max_changed=...)`.
         rounds: how many rounds of boosting at most.
         m: how many candidate words a class has; None: 50 for two classes, 10 for up to four,
-            fewer for up to 20, and 10 for more, where the search isn't exact. For "boosting", as are `rounds`, `draw` and `on_perfect`.
+            fewer for up to 20, and 10 for more, where the search isn't exact. It is for the paper's heads, and
+            `rounds`, `draw` and `on_perfect` are for "boosting".
         n_prompts: use only the first so many prompts of the pool.
         demonstrations: how many labelled training texts per class a prompt shows at `<examples>`, 16 in all at
             most; a number also puts `<examples>` in front of prompts that lack it, 0 shows none; None: 1 where a
@@ -88,6 +90,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         ensemble_: the weak learners that vote, for the heads that make them.
         history_: what happened in each round of boosting; empty for other heads, and after `load`.
         facts_: how the classifier came about, as its file says it.
+        estimate_: its accuracy on texts left out, with a 95% interval, and a warning if that holds chance.
         n_train_: how many texts it learned from.
         head_name_: the name of the head.
         selection_: what the head "auto" tried, and why it chose as it did.
@@ -183,6 +186,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
             n_validation=len(held_out),
             seed=seed,
             validation_accuracy=fitted.validation_accuracy,
+            largest_share=largest_share(_measuring(problem, head)),
             **fitted.facts,
         )
         self.head_name_ = head.name
@@ -259,8 +263,10 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         sources = [template.source for template in self.templates_]
         return self.fitted_.explain(self.classes_.tolist(), sources, self.backend.vocabulary.__getitem__)
 
-    def save(self, path: str | Path) -> None:
+    def save(self, path: str | Path, *, backend: Mapping[str, Any] | None = None) -> None:
         """Write the classifier as readable JSON: prompts, words, weights, and which model it needs.
+
+        `backend`, a `name` and `options` for `connect`, is kept too, so that `pbsdk predict` can open it again; give no secrets.
 
         The texts that prompts show as demonstrations are in it too, and the words and short runs of characters of all
         texts if "auto" reads them; otherwise it holds no texts.
@@ -275,6 +281,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
             word=self.backend.vocabulary.__getitem__,
             identity=self.backend.identity,
             facts=self.facts_,
+            backend=backend,
         ).save(path)
 
     @classmethod
@@ -288,7 +295,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         names = dict(zip(saved.classes, saved.label_names, strict=True)) if saved.label_names else None
         parameters = {"head": saved.head, "label_names": names, **parameters}
         loaded = cls(backend, **parameters, prompts=list(saved.templates), style=saved.style)
-        loaded.classes_ = np.asarray(saved.classes)
+        loaded.classes_ = _read_classes(saved.classes, path)
         loaded.templates_ = saved.filled_templates()
         loaded.fitted_ = saved.fitted(token_finder(backend.vocabulary, path))
         loaded.history_ = ()
@@ -346,3 +353,18 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         examples = self._new_examples(X)
         warn_of_reuse(examples, self._chose_all)
         return examples, read_labels(y, len(examples))
+
+
+def _measuring(problem: Problem, head: Head) -> np.ndarray[Any, Any]:
+    """Return the labels of the texts on which a head measures its accuracy: the validation set, or all."""
+    if problem.validation and head.validates:
+        return np.asarray(problem.validation_labels)
+    return np.concatenate([problem.train_labels, problem.validation_labels]).astype(np.intp)
+
+
+def _read_classes(classes: Sequence[Any], path: str | Path) -> np.ndarray[Any, Any]:
+    """Return a file's labels as they were; numpy alone would make floats of large numbers and strings of mixed ones."""
+    try:
+        return read_labels(list(classes), len(classes), name="classes")
+    except InputError as error:
+        raise ModelFileError(f"{path} can't be used: {error}") from error

@@ -18,7 +18,9 @@ from sklearn.utils.validation import check_is_fitted
 from pbsdk.errors import InputError
 from pbsdk.formatting import aligned, html_table, number, one_line, percent
 from pbsdk.learning.calibration import Confidences, Threshold
+from pbsdk.learning.estimates import Estimate
 from pbsdk.learning.heads import Fitted
+from pbsdk.learning.model_file import TrainingFacts
 from pbsdk.learning.study import CurvePoint, Study
 
 if TYPE_CHECKING:
@@ -60,10 +62,10 @@ class Findings:
         return len(self.rows)
 
     def __str__(self) -> str:
-        return "\n".join([self.title, aligned([self.header, *self._cells()]), *self._more(), self.said])
+        return "\n".join([self.title, aligned([self.header, *self._cells()]), *self._more(), one_line(self.said)])
 
     def _repr_html_(self) -> str:
-        below = html.escape(" ".join([*self._more(), self.said]))
+        below = html.escape(" ".join([*self._more(), one_line(self.said)]))
         return f"{html_table(self.header, self._cells(), self.title)}<p>{below}</p>"
 
     def _cells(self) -> list[tuple[str, ...]]:
@@ -83,11 +85,27 @@ def _cell(value: Any) -> str:
 
 
 class Diagnosis:
-    """`confusions`, `suspects`, `learning_curve`, `reliability` and `threshold` for an estimator whose head cross-validates."""
+    """`estimate_`, `confusions`, `suspects`, `learning_curve`, `reliability` and `threshold` for an estimator whose head cross-validates."""
 
     fitted_: Fitted
+    facts_: TrainingFacts
     classes_: Any
     head_name_: str
+
+    @property
+    def estimate_(self) -> Estimate | None:
+        """The accuracy that `fit` measured on texts it left out, and how far to believe it; None if it measured none."""
+        check_is_fitted(self)
+        facts = self.facts_
+        chance = facts.largest_share
+        crossed: float | None = getattr(facts, "cross_validated_accuracy", None)
+        if chance is None:
+            return None
+        if crossed is not None:
+            return Estimate("cross-validated", crossed, facts.n_train + facts.n_validation, chance)
+        if facts.validation_accuracy is None:
+            return None
+        return Estimate("validation", facts.validation_accuracy, facts.n_validation, chance)
 
     def confusions(self) -> Findings:
         """Return which classes were taken for which when examples were left out, the most frequent first."""

@@ -38,7 +38,7 @@ class Prediction:
 
     label: Any
     probabilities: Floats
-    """Each class's share (C,), in the order of `classes_`."""
+    """The probability (C,) of each class, in the order of `classes_`."""
     beside: tuple[Floats, ...] = field(default=())
     """The scores (C,) of each model that `predict_iter` was given to run beside."""
 

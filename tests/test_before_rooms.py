@@ -54,7 +54,8 @@ def test_a_model_gives_each_class_the_share_it_gave():
 def test_a_run_folder_verifies_and_its_certificate_fits(run):
     certificate = Certificate.load(FILES / "certificate.json")
     assert certificate.check(run) == verify_run(run)
-    assert Certificate.of(run) == certificate
+    assert Certificate.of(run).counts() == certificate.counts()
+    assert (certificate.format, certificate.checkpoint) == (1, "")  # from before there were checkpoints
 
 
 def test_a_run_folder_is_audited_with_the_same_counts(run):

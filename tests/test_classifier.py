@@ -1,5 +1,6 @@
 """The estimator: from texts to a classifier, through the interface alone."""
 
+import datetime as dt
 import json
 import re
 
@@ -298,6 +299,36 @@ def test_a_saved_classifier_predicts_the_same_and_is_readable(tmp_path):
     assert (tmp_path / "again.json").read_text() == (tmp_path / "model.json").read_text()
 
 
+@pytest.mark.parametrize(
+    "labels",
+    [
+        [np.uint64(2**64 - 1), np.uint64(1)],
+        [np.int8(-3), np.int8(3)],
+        [np.str_("x"), np.str_("y")],
+        [np.True_, np.False_],
+    ],
+)
+def test_labels_come_back_from_a_file_as_they_went(labels, tmp_path):
+    texts, _ = small()
+    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS[:2], head="boosting", rounds=2, random_state=0)
+    clf.fit(texts, labels * 12).save(tmp_path / "model.json")
+    loaded = PromptBoostingClassifier.load(tmp_path / "model.json", FakeBackend())
+    given = {label.item() for label in labels}
+    for one in (clf, loaded):
+        assert set(one.classes_.tolist()) == given
+        assert set(map(type, one.predict(texts).tolist())) == set(map(type, given))
+        assert set(one.predict(texts).tolist()) <= given
+
+
+def test_a_file_whose_labels_are_mixed_is_refused(tmp_path):
+    fitted(rounds=2).save(tmp_path / "model.json")
+    content = json.loads((tmp_path / "model.json").read_text())
+    del content["digest"]
+    (tmp_path / "model.json").write_text(json.dumps({**content, "classes": ["1", 1, "b", "c"]}))
+    with pytest.raises(ModelFileError, match="mixes types"):
+        PromptBoostingClassifier.load(tmp_path / "model.json", FakeBackend())
+
+
 def test_a_saved_classifier_with_another_model_warns_and_follows_its_words(tmp_path):
     clf = fitted(rounds=4)
     clf.save(tmp_path / "model.json")
@@ -318,6 +349,12 @@ def test_a_saved_classifier_with_another_model_warns_and_follows_its_words(tmp_p
     [
         ({"y": ["a"] * 24}, "two classes or more"),
         ({"y": ["a"] * 23}, "24 texts and 23 labels"),
+        ({"y": ["a", float("nan")] * 12}, r"labels\[1\] is missing"),
+        ({"y": ["1", 1] * 12}, "mixes types"),
+        ({"y": ["a", b"b"] * 12}, r"labels\[1\] is a bytes"),
+        ({"y": ["a", dt.date(2026, 1, 1)] * 12}, r"labels\[1\] is a date"),
+        ({"y": [1.0, float("inf")] * 12}, r"labels\[1\] is inf"),
+        ({"y": ["a", "\ud800"] * 12}, "half of a character"),
         ({"X": [], "y": []}, "no texts to train on"),
         ({"X": ["x", None] * 12}, r"texts\[1\] is missing"),
         ({"X": ["x", float("nan")] * 12}, r"texts\[1\] is missing"),

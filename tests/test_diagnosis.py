@@ -32,6 +32,23 @@ def test_confusions_count_the_examples_left_out_that_were_wrong(fitted):
     assert f"{found.rows[0][0]} was taken for {found.rows[0][1]}" in str(found)
 
 
+def test_the_estimate_is_that_of_cross_validation_and_is_saved(fitted, tmp_path):
+    found = fitted.estimate_
+    assert (found.kind, found.texts, found.chance) == ("cross-validated", len(LABELS), 0.25)
+    assert found.accuracy == fitted.facts_.cross_validated_accuracy
+    fitted.save(tmp_path / "m.json")
+    assert PromptBoostingClassifier.load(tmp_path / "m.json", FakeBackend()).estimate_ == found
+
+
+def test_the_estimate_of_a_head_that_validates_is_of_the_validation_set():
+    clf = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="voting", random_state=13)
+    assert clf.fit(TEXTS[:64], LABELS[:64]).estimate_ is None
+    held = TEXTS[64:76], ["account"] * 9 + LABELS[73:76]
+    found = clf.fit(TEXTS[:64], LABELS[:64], validation=held).estimate_
+    assert (found.kind, found.texts, found.accuracy) == ("validation", 12, clf.facts_.validation_accuracy)
+    assert found.chance >= 0.75
+
+
 def test_a_planted_wrong_label_is_among_the_suspects(fitted):
     sure = fitted.fitted_.study
     row = int(np.argmax(sure.probabilities[np.arange(len(LABELS)), sure.material.labels]))

@@ -9,7 +9,7 @@ from matplotlib import colors, rcParams, style
 from matplotlib.figure import Figure
 from sklearn.exceptions import NotFittedError
 
-from pbsdk import PromptBoostingClassifier, QueryBudget, connect
+from pbsdk import AuditReport, PromptBoostingClassifier, QueryBudget, connect
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import InputError
 from pbsdk.learning.boosting import Outcome
@@ -155,8 +155,7 @@ def test_a_report_of_nothing_and_one_over_its_limit_are_drawn(tmp_path):
         assert [ax.texts[0].get_text() for ax in (limits, phases)] == ["no limit is set", "nothing was asked"]
     with connect("fake", run=tmp_path / "over", budget=None) as lm:
         PromptBoostingClassifier(lm, "intent", n_prompts=4, head="boosting", rounds=2).fit(*TRAIN)
-    with connect("fake", run=tmp_path / "over", budget=QueryBudget(passes=2, total=0)) as lm:
-        limits = lm.audit().plot().axes[0]
+    limits = AuditReport.read(tmp_path / "over", QueryBudget(passes=2, total=0)).plot().axes[0]
     over = [bar.get_facecolor() for bar in limits.patches[3:]]
     assert over == [colors.to_rgba(RED), colors.to_rgba(BLUE), colors.to_rgba(RED)]
     assert max(widths(limits)) == 1

@@ -6,7 +6,7 @@ in log space, each weighed by how likely it makes the labels of the examples tha
 
 How good that average is must not be read off the folds that weighed it. So each fold is left out a second time, together with each
 other fold: the pairs weigh the candidates, and the fold itself tests what came of it. These scores (`Chosen.left_out`) also set
-the temperature, so that probabilities mean what they say. Every problem is solved in one batch per view (`regression.fit_many`).
+the temperature, so that probabilities mean what they say. The problems of a candidate are solved in one batch (`regression.fit_many`).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ import numpy.typing as npt
 from pbsdk.backend import Floats
 from pbsdk.learning.calibration import loss, stratified_folds, temperature
 from pbsdk.learning.linear import Material
-from pbsdk.learning.regression import LOOSE, Space, fit_many, log_softmax
+from pbsdk.learning.regression import LOOSE, MOST_COORDINATES, Space, fit_many, log_softmax
 
-__all__ = ["Candidate", "Chosen", "Grid", "Spaces", "choose", "grid_for"]
+__all__ = ["Candidate", "Chosen", "Grid", "Solution", "Solver", "choose", "grid_for"]
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
@@ -58,7 +58,7 @@ def grid_for(labels: Labels, n_classes: int, *, texts: bool) -> Grid:
         return Grid(shares, STRENGTHS, folds, 2, nested=folds > 2)
     if size <= 16_000:
         return Grid(shares, (10.0, 30.0), folds, 1, nested=folds > 2)
-    return Grid(shares[::2], (30.0,), min(3, folds), 1, nested=False)
+    return Grid(shares, (30.0,), min(3, folds), 1, nested=False)
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,100 @@ class Chosen:
     temperature: float
 
 
-class Spaces:
-    """The space of each share: coordinates of both views side by side, brought to orthogonal ones."""
+@dataclass(frozen=True)
+class Solution:
+    """One regression, learned from several choices of rows: its scores under each, and what it is made of under the first.
+
+    Duals are None for what it doesn't read.
+    """
+
+    scores: Floats
+    """(B, N, C)"""
+    answers: Floats | None
+    texts: Floats | None
+    bias: Floats
+
+    def scaled(self, factor: float) -> Solution:
+        """Return it with all scores multiplied."""
+        return Solution(
+            factor * self.scores,
+            None if self.answers is None else factor * self.answers,
+            None if self.texts is None else factor * self.texts,
+            factor * self.bias,
+        )
+
+
+class Solver:
+    """Regresses on the answers, on the texts, or on both, from several choices of rows at once.
+
+    Where examples are few, one regression reads both side by side. Where they are many, texts have more to say than a softmax
+    regression has coordinates for. Then they have a ridge regression of their own (`ridge`), and a mixture adds the scores
+    of both, each at the temperature that suits it; with few examples that temperature would be guesswork.
+    """
 
     def __init__(self, material: Material) -> None:
+        self._material = material
+        self._together = material.texts is None or len(material.labels) <= MOST_COORDINATES
         self._answers = Space.of(material.answers)
-        self._texts = None if material.texts is None else material.text_space
+        self._texts = None if material.texts is None or not self._together else Space.of_gram(material.ridges.gram)
+        self._spaces: dict[float, Space] = {}
+        self._known: dict[tuple[float, float, bytes], Solution] = {}
 
-    def at(self, share: float) -> Space:
-        """Return the space of a share."""
+    def candidates(self, grid: Grid) -> Iterator[tuple[float, float]]:
+        """Yield each share with each strength, and a ridge regression once."""
+        for share in grid.shares:
+            yield from ((share, one) for one in (grid.strengths if share < 1 or self._together else grid.strengths[:1]))
+
+    def solve(self, share: float, strength: float, rows: Floats) -> Solution:
+        """Learn from the rows (B, N) in use, with a share of the texts' own words."""
+        if self._together:
+            return self._regressed(share, strength, rows)
+        if share in (0, 1):
+            return self._alone(share, strength, rows)
+        parts = [
+            one.scaled(part * self._temperature(one, rows))
+            for part, one in ((1 - share, self._alone(0, strength, rows)), (share, self._alone(1, strength, rows)))
+        ]
+        answers, texts = parts
+        return Solution(answers.scores + texts.scores, answers.answers, texts.texts, answers.bias + texts.bias)
+
+    def _regressed(self, share: float, strength: float, rows: Floats) -> Solution:
+        space, material = self._at(share), self._material
+        solved = fit_many(
+            space.coordinates, material.labels, material.n_classes, [strength] * len(rows), rows, tolerance=LOOSE
+        )
+        scores = space.coordinates @ solved[:, :-1] + solved[:, -1:]
+        duals = space.duals(solved[0, :-1])
+        texts = None if self._texts is None or share == 0 else share * self._texts.within(duals)
+        answers = None if share == 1 else (1 - share) * self._answers.within(duals)
+        return Solution(scores, answers, texts, solved[0, -1])
+
+    def _at(self, share: float) -> Space:
+        """Return the coordinates of both side by side, brought to orthogonal ones."""
         if self._texts is None or share == 0:
             return self._answers
         if share == 1:
             return self._texts
-        sides = np.sqrt(1 - share) * self._answers.coordinates, np.sqrt(share) * self._texts.coordinates
-        return Space.of(np.hstack(sides))
+        if share not in self._spaces:
+            sides = np.sqrt(1 - share) * self._answers.coordinates, np.sqrt(share) * self._texts.coordinates
+            self._spaces[share] = Space.of(np.hstack(sides))
+        return self._spaces[share]
 
-    def split(self, share: float, duals: Floats) -> tuple[Floats, Floats | None]:
-        """Return the parts of duals that belong to the answers and to the texts."""
-        texts = None if self._texts is None else share * self._texts.within(duals)
-        return (1 - share) * self._answers.within(duals), texts
+    def _alone(self, share: float, strength: float, rows: Floats) -> Solution:
+        """Return what reads one of the two, which every mixture needs again."""
+        key = (share, strength if share == 0 else 0.0, rows.tobytes())
+        if key not in self._known:
+            self._known[key] = self._regressed(0, strength, rows) if share == 0 else self._ridges(rows)
+        return self._known[key]
+
+    def _ridges(self, rows: Floats) -> Solution:
+        scores, duals, biases = zip(*(self._material.ridges.solve(used > 0) for used in rows), strict=True)
+        return Solution(np.array(scores), None, duals[0], biases[0])
+
+    def _temperature(self, solution: Solution, rows: Floats) -> float:
+        """Return the temperature of scores of rows that weren't learned from."""
+        problem, row = np.nonzero(rows == 0)
+        return temperature(solution.scores[problem, row], self._material.labels[row]) if len(row) else 1.0
 
 
 @dataclass(frozen=True)
@@ -117,8 +191,7 @@ class _Solved:
 
     share: float
     strength: float
-    duals: Floats
-    bias: Floats
+    whole: Solution
     once: Floats
     """(repeats, N, C)"""
     twice: Floats | None
@@ -128,8 +201,7 @@ class _Solved:
 def choose(material: Material, grid: Grid, seed: int) -> Chosen:
     """Try every candidate of the grid, and average them."""
     folds = stratified_folds(material.labels, grid.folds, grid.repeats, seed)
-    spaces = Spaces(material)
-    solved = [one for share in grid.shares for one in _solve(spaces.at(share), material, share, grid, folds)]
+    solved = list(_solve(material, grid, folds))
     once = [log_softmax(one.once.mean(axis=0)) for one in solved]
     weights, factors, losses = _weigh(once, material.labels)
     left_out = _left_out(solved, folds, material.labels) if grid.nested else _averaged(once, weights, factors)
@@ -139,11 +211,12 @@ def choose(material: Material, grid: Grid, seed: int) -> Chosen:
     bias = np.zeros(material.n_classes)
     for one, weight, factor in zip(solved, weights, factors, strict=True):
         if weight > 0:
-            for_answers, for_texts = spaces.split(one.share, one.duals)
-            answers += final * weight * factor * for_answers
-            bias += final * weight * factor * one.bias
-            if texts is not None and for_texts is not None:
-                texts += final * weight * factor * for_texts
+            part = one.whole.scaled(final * weight * factor)
+            bias += part.bias
+            if part.answers is not None:
+                answers += part.answers
+            if texts is not None and part.texts is not None:
+                texts += part.texts
     candidates = (
         Candidate(
             one.share,
@@ -160,28 +233,30 @@ def choose(material: Material, grid: Grid, seed: int) -> Chosen:
     )
 
 
-def _solve(space: Space, material: Material, share: float, grid: Grid, folds: Labels) -> Iterator[_Solved]:
-    """Solve all problems of one view: the whole, without each fold, and without each pair of folds."""
-    labels, n_classes = material.labels, material.n_classes
+def _solve(material: Material, grid: Grid, folds: Labels) -> Iterator[_Solved]:
+    """Solve all problems of all candidates: the whole, without each fold, and without each pair of folds."""
     absent: list[tuple[int, tuple[int, ...]]] = []
     for repeat in range(grid.repeats):
         absent += [(repeat, (fold,)) for fold in range(grid.folds)]
         absent += [(repeat, pair) for pair in combinations(range(grid.folds), 2) if grid.nested]
-    rows = np.array([np.ones(len(labels)), *(~np.isin(folds[repeat], out) for repeat, out in absent)], dtype=np.float64)
-    for strength in grid.strengths:
-        whole, *parts = fit_many(space.coordinates, labels, n_classes, [strength] * len(rows), rows, tolerance=LOOSE)
-        once = np.zeros((grid.repeats, len(labels), n_classes))
-        twice = np.zeros((grid.repeats, grid.folds, len(labels), n_classes)) if grid.nested else None
-        for (repeat, out), solution in zip(absent, parts, strict=True):
+    n_examples = len(material.labels)
+    rows = np.array([np.ones(n_examples), *(~np.isin(folds[repeat], out) for repeat, out in absent)], dtype=np.float64)
+    solver = Solver(material)
+    for share, strength in solver.candidates(grid):
+        solution = solver.solve(share, strength, rows)
+        once = np.zeros((grid.repeats, n_examples, material.n_classes))
+        twice = np.zeros((grid.repeats, grid.folds, n_examples, material.n_classes)) if grid.nested else None
+        for (repeat, out), scores in zip(absent, solution.scores[1:], strict=True):
             left = np.flatnonzero(np.isin(folds[repeat], out))
-            scores = log_softmax(space.coordinates[left] @ solution[:-1] + solution[-1])
+            found = log_softmax(scores[left])
             if len(out) == 1:
-                once[repeat, left] = scores
+                once[repeat, left] = found
             elif twice is not None:
                 for outer, inner in (out, out[::-1]):
                     of_inner = folds[repeat][left] == inner
-                    twice[repeat, outer, left[of_inner]] = scores[of_inner]
-        yield _Solved(share, strength, space.duals(whole[:-1]), whole[-1], once, twice)
+                    twice[repeat, outer, left[of_inner]] = found[of_inner]
+        whole = Solution(np.empty(0), solution.answers, solution.texts, solution.bias)
+        yield _Solved(share, strength, whole, once, twice)
 
 
 def _weigh(scores: Sequence[Floats], labels: Labels) -> tuple[Floats, Floats, Floats]:

@@ -155,9 +155,9 @@ class SavedLearner(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     prompt: Annotated[int, Field(ge=0)]
-    tokens: tuple[Annotated[int, Field(ge=0)], ...]
+    tokens: tuple[Annotated[int, Field(ge=0, lt=1 << 63)], ...]
     words: tuple[str, ...]
-    alpha: Annotated[float, Field(gt=0)]
+    alpha: Annotated[float, Field(gt=0, lt=1e100)]
 
 
 class _State(BaseModel):

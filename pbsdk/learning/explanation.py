@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import html
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from textwrap import wrap
 from typing import Any
 
-from pbsdk.formatting import aligned, html_table
+from pbsdk.errors import InputError
+from pbsdk.formatting import aligned, html_table, one_line
 
 __all__ = ["Explanation", "LearnerRow"]
 
@@ -36,7 +39,9 @@ class Explanation:
         """Return the words of the model by which a class is recognised, weightiest first, with their summed weights."""
         place = self.classes.index(label)
         weights: Counter[str] = Counter()
-        for row in filter(lambda row: row.answered, self.rows):
+        for row in self.rows:
+            if not row.answered:
+                continue
             said = row.words[place]
             weights[said.strip() or repr(said)] += row.weight  # type: ignore[assignment] # Counters take floats too
         return dict(weights.most_common())
@@ -44,6 +49,33 @@ class Explanation:
     def words(self, label: Any, count: int = 8) -> list[str]:
         """Return the words of the model by which a class is recognised, weightiest first."""
         return list(self.weights(label))[:count]
+
+    def only(self, labels: Sequence[str]) -> Explanation:
+        """Return the table for these classes alone, which are named as they are printed."""
+        names = [str(label) for label in self.classes]
+        for label in labels:
+            if label not in names:
+                raise InputError(f"there is no class {label!r}; choose from {', '.join(names)}")
+        places = [names.index(label) for label in dict.fromkeys(labels)]
+        rows = tuple(replace(row, words=tuple(row.words[place] for place in places)) for row in self.rows)
+        return replace(self, classes=tuple(self.classes[place] for place in places), rows=rows)
+
+    def fitted_to(self, width: int) -> str:
+        """Return the table where it fits on lines so wide, and otherwise each prompt with its words, class by class."""
+        table = aligned([self._header(), *self._cells()])
+        if max(map(len, table.splitlines())) > width:
+            table = "\n\n".join(self._block(at, row, width) for at, row in enumerate(self.rows, 1))
+        note = "\n".join(line for said in self.note.splitlines() for line in wrap(said, width) or [""])
+        return f"{table}\n\n{note}" if note else table
+
+    def _block(self, at: int, row: LearnerRow, width: int) -> str:
+        lines = wrap(one_line(f"{at}. {row.prompt} (weight {row.weight:.3f})"), width)
+        names = [one_line(str(label)) for label in self.classes]
+        column = min(max(map(len, names)), max(9, width - 24))
+        for name, word in zip(names, row.words, strict=True):
+            label = name if len(name) <= column else f"{name[: column - 6]}…{name[-5:]}"  # numbers tend to come last
+            lines.append(f"  {label:<{column}}  {one_line(repr(word))}")
+        return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain data."""

@@ -24,8 +24,9 @@ from pbsdk.learning.exits import Prefix, PrefixExit
 from pbsdk.learning.explanation import Explanation, LearnerRow
 from pbsdk.learning.heads import TokenOf, Trial, Word
 from pbsdk.learning.matrix import TokenMatrix
-from pbsdk.learning.regression import Space, log_softmax, per_length
-from pbsdk.learning.texts import SavedTextView, TextView, text_space, unit_scale
+from pbsdk.learning.regression import log_softmax, per_length
+from pbsdk.learning.ridge import Ridges, unit_scale
+from pbsdk.learning.texts import SavedTextView, TextView
 from pbsdk.learning.verbalizer import check_labels
 from pbsdk.learning.views import OfViews, SavedView, View, saved_fields, view_of
 from pbsdk.queries.examples import Example
@@ -91,10 +92,10 @@ class Material:
         return cls(labels, trial.n_classes, tuple(views), answers, text_view, prompts, scale, features)
 
     @cached_property
-    def text_space(self) -> Space:
-        """The coordinates of the texts."""
+    def ridges(self) -> Ridges:
+        """What learns from the texts."""
         assert self._text_features is not None  # noqa: S101 - for the type checker
-        return text_space(self._text_features)
+        return Ridges(self._text_features, self.labels, self.n_classes)
 
     def of_prompts(self, places: Sequence[int]) -> Self:
         """Return the same examples with the answers of some prompts alone, by their places here."""

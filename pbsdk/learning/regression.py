@@ -35,7 +35,7 @@ from threadpoolctl import threadpool_limits
 
 from pbsdk.backend import Floats
 
-__all__ = ["LOOSE", "Space", "fit_many", "log_softmax", "one_thread", "per_length"]
+__all__ = ["LOOSE", "MOST_COORDINATES", "Space", "fit_many", "log_softmax", "one_thread", "per_length"]
 
 LEAST_VARIANCE = 1e-7
 """Coordinates with a smaller share of the largest variance are the rounding of single precision."""

@@ -44,7 +44,7 @@ class Selection(BaseModel):
     nested: bool
     """Whether the choice was cross-validated too, or only what it was made among."""
     text_accuracy: float | None
-    """The best of the texts' own words alone (TF-IDF and a regression): what costs no pass."""
+    """The best of the texts' own words alone (TF-IDF and a linear model): what costs no pass."""
     n_examples: int
 
     @property
@@ -57,7 +57,7 @@ class Selection(BaseModel):
             said += f"; {len(used)} attempts are too close to tell apart and are averaged"
         said += f". Cross-validated accuracy {percent(self.accuracy)}"
         if self.text_accuracy is not None:
-            said += f"; TF-IDF and logistic regression on the same {self.n_examples} texts, at no pass: {percent(self.text_accuracy)}"
+            said += f"; TF-IDF and a linear model on the same {self.n_examples} texts, at no pass: {percent(self.text_accuracy)}"
         return said + "."
 
     def to_dict(self) -> dict[str, Any]:

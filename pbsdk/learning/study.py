@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from pbsdk.backend import Floats
 from pbsdk.learning.calibration import Confidences, stratified_folds
-from pbsdk.learning.choosing import Chosen, Spaces
+from pbsdk.learning.choosing import Chosen, Solver
 from pbsdk.learning.heads import Trial
 from pbsdk.learning.linear import Material
-from pbsdk.learning.regression import LOOSE, Space, fit_many, one_thread
+from pbsdk.learning.regression import one_thread
 from pbsdk.queries.examples import Example
 
 __all__ = ["Confusion", "CurvePoint", "Study", "Suspect"]
@@ -116,8 +116,8 @@ class Study:
     @one_thread()
     def curve_of_texts(self) -> list[CurvePoint]:
         """Return the accuracy after learning from ever more of the texts, under all prompts."""
-        space = Spaces(self.material).at(self.text_share)
-        return [self._point(space, list(rows), len(self.material.views)) for rows in self._parts()]
+        solver = Solver(self.material)
+        return [self._point(solver, rows, len(self.material.views)) for rows in self._parts()]
 
     @one_thread()
     def curve_of_prompts(self) -> list[CurvePoint]:
@@ -125,10 +125,7 @@ class Study:
         *_, rows = self._parts()
         everything = len(self.material.views)
         counts = sorted({count for count in PROMPTS if count < everything} | {everything})
-        return [
-            self._point(Spaces(self.material.of_prompts(range(count))).at(self.text_share), list(rows), count)
-            for count in counts
-        ]
+        return [self._point(Solver(self.material.of_prompts(range(count))), rows, count) for count in counts]
 
     def _parts(self) -> Iterator[Sequence[npt.NDArray[np.bool_]]]:
         """Yield, part by part, which examples are learned from in each draw; the last are cross-validation's folds."""
@@ -142,17 +139,14 @@ class Study:
         (folds,) = stratified_folds(labels, n_folds, 1, self.seed)
         yield [folds != fold for fold in range(n_folds)]
 
-    def _point(self, space: Space, rows: Sequence[npt.NDArray[np.bool_]], prompts: int) -> CurvePoint:
+    def _point(self, solver: Solver, rows: Sequence[npt.NDArray[np.bool_]], prompts: int) -> CurvePoint:
         """Learn from some examples, and test on the others; draw by draw."""
-        labels, n_classes = self.material.labels, self.material.n_classes
-        weights = np.array(rows, dtype=np.float64)
-        solutions = fit_many(
-            space.coordinates, labels, n_classes, [self.strength] * len(rows), weights, tolerance=LOOSE
-        )
-        right = []
-        for used, solution in zip(rows, solutions, strict=True):
-            said = (space.coordinates[~used] @ solution[:-1] + solution[-1]).argmax(axis=1)
-            right.append((said == labels[~used]).mean())
+        labels = self.material.labels
+        solution = solver.solve(self.text_share, self.strength, np.array(rows, dtype=np.float64))
+        right = [
+            (scores[~used].argmax(axis=1) == labels[~used]).mean()
+            for used, scores in zip(rows, solution.scores, strict=True)
+        ]
         texts = int(np.mean([used.sum() for used in rows]))
         return CurvePoint(texts, prompts, float(np.mean(right)), float(np.std(right)))
 

@@ -21,14 +21,14 @@ import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field
 from scipy.sparse import csr_matrix, hstack
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.utils.extmath import randomized_svd
 
 from pbsdk.backend import Floats
-from pbsdk.learning.calibration import loss, stratified_folds, temperature
-from pbsdk.learning.regression import LOOSE, Space, fit_many, log_softmax, one_thread, per_length
+from pbsdk.learning.calibration import stratified_folds
+from pbsdk.learning.regression import one_thread
+from pbsdk.learning.ridge import Ridges
 from pbsdk.queries.examples import Example
 
-__all__ = ["SavedTextView", "TextView", "text_accuracy", "text_space", "unit_scale"]
+__all__ = ["SavedTextView", "TextView", "text_accuracy"]
 
 WORD = r"\b\w+\b|[^\w\s]"
 """A word, or a mark of punctuation."""
@@ -37,15 +37,6 @@ KINDS: Mapping[str, Mapping[str, Any]] = {
     "words": {"ngram_range": (1, 2), "token_pattern": WORD},
     "characters": {"ngram_range": (2, 5), "analyzer": "char_wb"},
 }
-
-MOST_COMPARED = 3000
-"""How many texts are compared each with each; of more, only the largest components are found."""
-
-LARGEST = 300
-"""How many components those are."""
-
-STRENGTHS = (10.0, 30.0, 100.0)
-"""What `text_accuracy` tries."""
 
 MOST_TERMS = 20_000
 """How many n-grams of each kind are kept, those that most texts have."""
@@ -129,38 +120,14 @@ def _joined(example: Example) -> str:
     return "\n".join(example.texts)
 
 
-def unit_scale(features: csr_matrix) -> float:
-    """Return the factor that brings features, once centred, to a mean square length of 1."""
-    mean = np.asarray(features.mean(axis=0)).ravel()
-    return per_length(float(features.multiply(features).sum() / features.shape[0] - mean @ mean))
-
-
-def text_space(features: csr_matrix) -> Space:
-    """Return the coordinates of texts, centred, with a mean square length of 1; the largest alone where texts are many."""
-    scale = unit_scale(features)
-    if features.shape[0] > MOST_COMPARED and features.shape[1] > LARGEST:
-        left, sizes, _ = randomized_svd(features, LARGEST, random_state=0)
-        flat = left * sizes * scale
-        return Space.of(flat - flat.mean(axis=0))
-    gram = (features @ features.T).toarray() * scale**2
-    mean = gram.mean(axis=0)
-    return Space.of_gram(gram + mean.mean() - mean[:, None] - mean)
-
-
 @one_thread()
 def text_accuracy(examples: Sequence[Example], labels: npt.NDArray[np.intp], seed: int) -> float:
-    """Return the cross-validated accuracy of TF-IDF and a regression on labelled texts, at the strength with the lowest loss."""
-    n_classes = int(labels.max()) + 1
+    """Return the cross-validated accuracy of TF-IDF and ridge regression on labelled texts."""
     n_folds = max(2, min(5, int(np.bincount(labels).min())))
     (folds,) = stratified_folds(labels, n_folds, 1, seed)
-    space = text_space(TextView.of(examples).features(examples))
-    rows = np.array([folds != fold for fold in range(n_folds)], dtype=np.float64)
-    found = []
-    for strength in STRENGTHS:
-        scores = np.empty((len(labels), n_classes))
-        parts = fit_many(space.coordinates, labels, n_classes, [strength] * n_folds, rows, tolerance=LOOSE)
-        for fold, solution in enumerate(parts):
-            scores[folds == fold] = space.coordinates[folds == fold] @ solution[:-1] + solution[-1]
-        lost = loss(log_softmax(temperature(scores, labels) * scores), labels)
-        found.append((lost, float((scores.argmax(axis=1) == labels).mean())))
-    return min(found)[1]
+    ridges = Ridges(TextView.of(examples).features(examples), labels, int(labels.max()) + 1)
+    right = np.zeros(len(labels), dtype=np.bool_)
+    for fold in range(n_folds):
+        scores, _, _ = ridges.solve(folds != fold)
+        right[folds == fold] = (scores.argmax(axis=1) == labels)[folds == fold]
+    return float(right.mean())

@@ -2,8 +2,9 @@
 
 A view is chosen without labels, from the answers to the labelled texts, and turns any answers into centred features.
 
-Where answers are whole, the features are the log-probabilities of the tokens that are likeliest on average, each brought to
-mean 0 and deviation 1. Where a provider shows only its top k, what isn't shown is censored, and any number in its place would be
+Where answers are whole, the features are the log-probabilities of the tokens that are likeliest on average, from which half of each answer's
+own level is taken away: how peaked an answer is says more about a text than about its class. Each feature is brought to mean 0 and
+deviation 1. Where a provider shows only its top k, what isn't shown is censored, and any number in its place would be
 invented. So there are two features per token: whether it is above the smallest one shown, and by how much.
 """
 
@@ -31,6 +32,9 @@ SHOWN = 1000
 
 SLICE = 4096
 """How many tokens are looked at together."""
+
+LEVEL = 0.5
+"""How much of an answer's mean log-probability is taken away: with none of it, unusually peaked answers outweigh all others; all of it is missed where it does tell classes apart."""
 
 LEAST_DEVIATION = 1e-3
 """Added to each deviation, in nats: a token that hardly moves says hardly anything."""
@@ -89,7 +93,7 @@ class SavedView(BaseModel):
 
     prompt: Annotated[int, Field(ge=0)]
     censored: bool
-    tokens: tuple[Annotated[int, Field(ge=0)], ...]
+    tokens: tuple[Annotated[int, Field(ge=0, lt=1 << 63)], ...]
     words: tuple[str, ...]
     mean: tuple[float, ...]
     scale: tuple[float, ...]
@@ -141,9 +145,11 @@ def view_of(matrix: TokenMatrix) -> View:
 
 
 def _values(codes: Codes, rest: Codes | None) -> Floats:
-    """Return log-probabilities (N, k); of censored answers indicators and heights (N, 2k), side by side."""
+    """Return log-probabilities (N, k), half levelled; of censored answers indicators and heights (N, 2k), side by side."""
     if rest is None:
-        return codes / -float(STEPS_PER_NAT)
+        logprobs = codes / -float(STEPS_PER_NAT)
+        levelled: Floats = logprobs - LEVEL * logprobs.mean(axis=1, keepdims=True)
+        return levelled
     heights = np.maximum(rest[:, None].astype(np.int64) - codes, 0) / float(STEPS_PER_NAT)
     return np.hstack([heights > 0, heights])
 

@@ -8,6 +8,7 @@ from helpers.models import save_changed
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import ModelFileError
+from pbsdk.learning import choosing
 from pbsdk.learning.auto import Auto
 from pbsdk.learning.heads import Trial
 from pbsdk.learning.matrix import TokenMatrix
@@ -79,7 +80,15 @@ def test_a_saved_one_predicts_and_abstains_the_same(fitted, tmp_path):
         PromptBoostingClassifier.load(file, FakeBackend())
 
 
-def test_where_only_the_texts_tell_it_reads_the_texts():
+@pytest.fixture(params=["few", "many"])
+def counted(request, monkeypatch):
+    """With few examples one regression reads both views; with many, the texts have one of their own."""
+    if request.param == "many":
+        monkeypatch.setattr(choosing, "MOST_COORDINATES", 20)
+    return request.param
+
+
+def test_where_only_the_texts_tell_it_reads_the_texts(counted):
     labels = np.arange(60) % 3
     said = [f"number {k} about {('parcels', 'football', 'music')[label]}" for k, label in enumerate(labels)]
     found = Auto().fit(trial(labels, said=said))
@@ -87,11 +96,22 @@ def test_where_only_the_texts_tell_it_reads_the_texts():
     assert sum(one.weight for one in found.selection.tried if one.settings.get("text", 0) > 0) > 0.99
 
 
-def test_where_only_the_answers_tell_it_reads_the_answers():
+def test_where_only_the_answers_tell_it_reads_the_answers(counted):
     labels = np.arange(60) % 3
     found = Auto().fit(trial(labels, lift=9000))
     assert found.selection.accuracy > found.selection.text_accuracy + 0.3
     assert found.selection.tried[-1].weight < 0.5
+
+
+def test_what_both_tell_is_added_up(counted):
+    labels = np.arange(90) % 3
+    said = [f"{k} {('parcels', 'parcels', 'music')[label]}" for k, label in enumerate(labels)]  # answers tell 0 from 1
+    matrices = pool(np.where(labels == 2, 1, labels), 3, 6000)
+    examples = [Example(one) for one in said]
+    found = Auto().fit(Trial(matrices, labels, 3, 0, examples=examples))
+    alone = max(one.accuracy for one in found.selection.tried if one.settings.get("text") in (0, 1))
+    assert found.selection.accuracy > alone + 0.15
+    assert (found.scores_of(matrices, examples).argmax(axis=1) == labels).mean() > 0.9
 
 
 def test_random_labels_stay_at_chance():

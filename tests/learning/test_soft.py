@@ -41,7 +41,7 @@ def test_it_learns_from_the_validation_set_too_and_is_the_same_every_time():
     soft = fitted()
     both = PromptBoostingClassifier(FakeBackend(), PROMPTS, head="soft", random_state=13)
     both.fit(TRAIN.texts + DEV.texts, TRAIN.labels + DEV.labels)
-    assert (soft.predict(TEST.texts) == both.predict(TEST.texts)).mean() > 0.95
+    assert (soft.predict(TEST.texts) == both.predict(TEST.texts)).mean() > 0.9
     again = fitted()
     assert (again.predict_proba(TEST.texts) == soft.predict_proba(TEST.texts)).all()
     assert 0.5 < soft.facts_.cross_validated_accuracy <= 1

@@ -38,6 +38,16 @@ def test_whole_answers_are_read_at_the_likeliest_tokens_each_standardised():
     assert np.square(features).sum() / len(features) == pytest.approx(1)
 
 
+def test_how_peaked_an_answer_is_counts_half():
+    codes, matrix = whole()
+    view = view_of(matrix)
+    flatter = codes.copy()
+    flatter[3, view.tokens] += 512
+    moved = view.features(TokenMatrix.from_codes(flatter)) - view.features(matrix)
+    assert np.allclose(moved[3], -0.25 * view.scale)
+    assert np.allclose(np.delete(moved, 3, axis=0), 0)
+
+
 def test_one_answer_has_the_features_of_its_row():
     codes, matrix = whole()
     view = view_of(matrix)
