@@ -9,9 +9,12 @@ import pytest
 from helpers.servers import OpenAIScript, scripted
 
 from pbsdk.backend import MaskDistribution
+from pbsdk.classifier import PromptBoostingClassifier
+from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import InputError
 from pbsdk.parity import parity
 from pbsdk.testing import FakeBackend
+from pbsdk.testing.top_only import TopOnly
 from pbsdk_backends.http import HttpBackend
 from pbsdk_backends.openai import OpenAIBackend
 from pbsdk_backends.serve import serving
@@ -83,7 +86,6 @@ def test_the_verdict_is_among_the_words_if_words_are_given():
 def test_tokens_shown_by_one_alone_are_not_compared():
     report = parity(FakeBackend(), FakeBackend(top=5), TEXTS)
     assert all(row.compared == 5 for row in report.rows)
-    assert report.verdict == "same"
     apart = parity(FakeBackend(top=1), FakeBackend(top=1, seed=3), ["a fine day"], prompts=["<input> <mask>"])
     assert apart.rows[0].mean_difference is None
     assert apart.verdict == "different"
@@ -110,4 +112,61 @@ def test_bad_input_is_refused_before_anything_is_sent(texts, options):
     fake = FakeBackend()
     with pytest.raises(InputError):
         parity(fake, fake, texts, **options)
+    assert fake.asked == []
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A classifier that was trained on the whole vocabulary."""
+    path = tmp_path_factory.mktemp("parity") / "model.json"
+    train = load_tickets().train
+    prompts = ["<input> So <mask>.", "<input> The <mask>"]
+    clf = PromptBoostingClassifier(FakeBackend(), prompts, head="soft", random_state=0)
+    clf.fit(train.texts, train.labels).save(path)
+    return path
+
+
+def test_a_model_that_hides_most_tokens_is_not_the_same_as_one_that_shows_all():
+    report = parity(FakeBackend(), TopOnly(FakeBackend(), 100), TEXTS)
+    assert report.largest_difference == 0
+    assert report.verdict == "different"
+    assert report.shown == ("the whole vocabulary", "the top 100 tokens")
+    assert report.overlap == pytest.approx(0.1)
+    assert "one shows the whole vocabulary, the other the top 100 tokens" in report.conclusion
+    assert parity(TopOnly(FakeBackend(), 9), TopOnly(FakeBackend(), 9), TEXTS).verdict == "same"
+
+
+def test_answering_for_chosen_tokens_is_showing_more():
+    report = parity(FakeBackend(top=20), FakeBackend(top=20, chosen=True), TEXTS)
+    assert report.verdict == "different"
+
+
+def test_a_classifier_labels_decide(saved):
+    texts = load_tickets().test.texts[:40]
+    apart = parity(FakeBackend(), TopOnly(FakeBackend(), 5), texts, model=saved)
+    clf = [PromptBoostingClassifier.load(saved, backend) for backend in (FakeBackend(), FakeBackend())]
+    clf[1].backend = TopOnly(FakeBackend(), 5)
+    expected = [one.predict(texts).tolist() for one in clf]
+    assert [[one for _, one, _ in apart.classified], [other for _, _, other in apart.classified]] == expected
+    equal = sum(one == other for one, other in zip(*expected, strict=True))
+    assert apart.equal_labels == equal / 40 < 0.9
+    assert apart.verdict == "different"
+    assert f"{equal} of 40 texts the same label; retrain" in apart.conclusion
+    assert "labelled differently" in str(apart)
+    assert "labelled differently" in apart._repr_html_()
+
+
+def test_equal_labels_let_a_model_that_shows_less_stand_in(saved):
+    report = parity(FakeBackend(), TopOnly(FakeBackend(), 1000), TEXTS, model=saved)
+    assert (report.equal_labels, report.verdict) == (1, "alike")
+    assert "3 of 3 texts the same label" in report.conclusion
+    same = parity(FakeBackend(), FakeBackend(), TEXTS, model=saved)
+    assert same.verdict == "same"
+    assert json.loads(json.dumps(same.to_dict()))["equal_labels"] == 1
+
+
+def test_a_classifier_for_other_texts_is_refused_before_anything_is_sent(saved):
+    fake = FakeBackend()
+    with pytest.raises(InputError, match="pair"):
+        parity(fake, fake, [("a", "b")], prompts=["<input> <mask> <input2>"], model=saved)
     assert fake.asked == []

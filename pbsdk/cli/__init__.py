@@ -19,6 +19,7 @@ from pbsdk.cli import (
     doctor,
     explain,
     fit,
+    keys,
     parity,
     plan,
     predict,
@@ -31,6 +32,7 @@ from pbsdk.cli import (
 from pbsdk.cli._help import Command, Group, new_app
 from pbsdk.errors import BudgetExceeded, LedgerCorrupted, PbsdkError
 from pbsdk.version import __version__
+from pbsdk.visible import visible
 
 __all__ = ["app", "main"]
 
@@ -38,7 +40,7 @@ _PANELS: dict[str, tuple[Any, ...]] = {
     "Start here": (demo.demo,),
     "Train and predict": (fit.fit, predict.predict, explain.explain),
     "Prompts": (prompts.prompts,),
-    "Budget and proof": (plan.plan, audit.audit, why_miss.why_miss),
+    "Budget and proof": (plan.plan, audit.audit, keys.keys, why_miss.why_miss),
     "Models and servers": (backends.backends, serve.serve, parity.parity, record.record),
     "Research": (reproduce.reproduce,),
     "Help": (doctor.doctor,),
@@ -134,7 +136,7 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        said = " ".join(f"{type(error).__name__}: {error}".split())
+        said = visible(" ".join(f"{type(error).__name__}: {error}".split()))
         sys.stderr.write(
             f"error: this is a bug in pbsdk, or in a backend ({said}); the same command with --debug shows where\n"
         )

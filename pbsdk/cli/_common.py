@@ -7,40 +7,59 @@ warnings come with a line of source. `plainly` rewrites both for the command lin
 from __future__ import annotations
 
 import json
+import math
 import re
+import shlex
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import urlsplit
 
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.errors import BudgetExceeded, InputError
+from pbsdk.errors import BackendError, BudgetExceeded, InputError, SetupError
+from pbsdk.foreign import bounded_json
+from pbsdk.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
+    from pbsdk.ledger.budget import QueryBudget
+    from pbsdk.metering.meter import MeteredBackend
 
 __all__ = [
     "AsJson",
+    "Attempts",
     "Backend",
     "Budget",
     "Delimiter",
     "Demonstrations",
     "Encoding",
     "Markers",
+    "Money",
     "Options",
     "PairColumn",
+    "PricePer1kTokens",
+    "PricePerPass",
     "Progress",
     "Prompts",
     "Run",
     "RunFolder",
     "Split",
+    "Strict",
     "TextColumn",
+    "Tokens",
+    "Total",
+    "budget_of",
+    "connected",
+    "cure_of",
     "plainly",
     "read_options",
+    "remembered",
     "room_for",
+    "say",
     "sends",
     "show",
 ]
@@ -49,7 +68,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 Backend = Annotated[
     str | None,
     typer.Option(
-        help="A backend's name, as for connect(); the embedded model by default.",
+        help="A backend's name, as for connect(); by default the model file's, or else the embedded model.",
         show_default=False,
         autocompletion=_completion.backend_names,
     ),
@@ -63,7 +82,34 @@ Run = Annotated[
     typer.Option(help="The folder that records every query; one under runs/ by default.", show_default=False),
 ]
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
+
+
+def _amount(value: float | None) -> float | None:
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"{value} is no amount.")
+    return value
+
+
 Budget = Annotated[int, typer.Option(min=0, help="How many passes an example may have.")]
+Total = Annotated[
+    int | None,
+    typer.Option(min=0, help="Passes in all, over the whole run folder.", show_default=False),
+]
+Attempts = Annotated[
+    int | None,
+    typer.Option(min=0, help="Queries sent in all, retries included.", show_default=False),
+]
+Tokens = Annotated[int | None, typer.Option(min=0, help="Tokens read in all.", show_default=False)]
+Money = Annotated[
+    float | None,
+    typer.Option(min=0, callback=_amount, help="Money in all; needs a price.", show_default=False),
+]
+PricePerPass = Annotated[float, typer.Option(min=0, callback=_amount, help="What a pass costs.")]
+PricePer1kTokens = Annotated[
+    float,
+    typer.Option("--price-per-1k-tokens", min=0, callback=_amount, help="What 1,000 tokens cost."),
+]
+Strict = Annotated[bool, typer.Option("--strict", help="Count every attempt as a pass, retries too.")]
 Prompts = Annotated[
     str, typer.Option(help="A pool's name or file; see `pbsdk prompts list`.", autocompletion=_completion.pools)
 ]
@@ -95,7 +141,7 @@ Split = Annotated[
 Encoding = Annotated[str, typer.Option(help="How a text file is encoded.")]
 Delimiter = Annotated[
     str | None,
-    typer.Option(help="What separates a file's fields; inferred from its suffix by default.", show_default=False),
+    typer.Option(help="What separates a file's fields; found by default.", show_default=False),
 ]
 Markers = Annotated[Literal["refuse", "escape"], typer.Option(help="What to do with texts that contain a mask.")]
 
@@ -103,19 +149,26 @@ _OPTIONS = {
     "text": "--text-column",
     "label": "--label-column",
     "delimiter": "--delimiter",
+    "encoding": "--encoding",
     "split": "--split",
     "missing": "--missing drop, which fit has",
     "markers": "--markers escape",
     "demonstrations": "--demonstrations 0",
     "label_names": "label_names in Python, or change the labels in the table",
     "label_words": "--label-words LABEL=WORD,...",
+    "price_per_1k_tokens": "--price-per-1k-tokens or --price-per-pass",
 }
 """What the command line calls the settings that an error may name."""
 
 
 def show(text: object, data: Any, *, as_json: bool) -> None:
     """Print a result on standard output."""
-    typer.echo(json.dumps(data, indent=2, ensure_ascii=False) if as_json else str(text))
+    say(visible_json(data, indent=2) if as_json else text)
+
+
+def say(text: object, *, err: bool = False) -> None:
+    """Print on standard output or standard error; what would steer the terminal is shown."""
+    typer.echo(visible(str(text)), err=err)
 
 
 SECRET = re.compile(r"(^|[_-])(key|token|secret|password)$", re.IGNORECASE)
@@ -135,10 +188,92 @@ def read_options(options: list[str] | None) -> dict[str, Any]:
                 "own variable such as OPENAI_API_KEY, in the environment"
             )
         try:
-            read[name.replace("-", "_")] = json.loads(value)
-        except json.JSONDecodeError:
+            read[name.replace("-", "_")] = bounded_json(value)
+        except ValueError:
             read[name.replace("-", "_")] = value
     return read
+
+
+def remembered(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
+    """Return what a model file keeps of how its backend was opened: plain values, and no address that holds a secret."""
+    from pbsdk.connecting import default_name
+
+    def plain(value: Any) -> bool:
+        address = urlsplit(value) if isinstance(value, str) and "://" in value else None
+        secret = address is not None and ("@" in address.netloc or bool(address.query))
+        return isinstance(value, str | int | float | bool | None) and not secret
+
+    return {"name": backend or default_name(), "options": {key: kept for key, kept in options.items() if plain(kept)}}
+
+
+def connected(
+    model: Path | None, backend: str | None, options: dict[str, Any], *, run: Path | None, budget: QueryBudget
+) -> MeteredBackend:
+    """Connect to the backend that is named, or else to the one that a classifier was trained on.
+
+    Options that are given go before those that the model file remembers. An address elsewhere has to be typed: a file from
+    a stranger must not choose who reads the texts. A remembered backend that can't be opened, or
+    that is another model by now, is an error that says what to type.
+    """
+    from pbsdk.connecting import connect, default_name
+    from pbsdk.learning.model_file import SavedClassifier
+
+    if model is None or backend is not None:
+        return connect(backend, run=run, budget=budget, **options)
+    saved = SavedClassifier.load(model)
+    name = saved.backend.name if saved.backend else None
+    kept: dict[str, Any] = {**saved.backend.options} if saved.backend else {}
+    elsewhere = next((value for key, value in kept.items() if key not in options and _leaves(value)), None)
+    if elsewhere is not None:
+        raise SetupError(
+            f"{model} says to send the texts, and the key for it, to {elsewhere}; if you trust that, type {_typed(name, kept)}"
+        )
+    kept |= options
+    try:
+        lm = connect(name, run=run, budget=budget, **kept)
+    except (SetupError, InputError, BackendError) as error:
+        if saved.backend is None:
+            raise
+        raise SetupError(
+            f"{error}. {model} was trained with `{_typed(name, kept)}`; if that is elsewhere now, say so with --backend and -o"
+        ) from error
+    difference = "" if options else lm.identity.differences(saved.identity)
+    if difference:
+        lm.close()
+        raise SetupError(
+            f"{model} was trained on another model than the one that answers now ({difference}); name the right one with "
+            f"--backend and -o, or use this one with `{_typed(name or default_name(), kept)}`"
+        )
+    return lm
+
+
+def _leaves(value: Any) -> bool:
+    """Return whether an option is an address on another machine, which no file alone may choose."""
+    address = urlsplit(value) if isinstance(value, str) and "://" in value else None
+    return address is not None and address.hostname not in {"127.0.0.1", "::1", "localhost"}
+
+
+def _typed(name: str | None, options: dict[str, Any]) -> str:
+    """Return what somebody types to open a backend."""
+    said = [
+        f"-o {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
+        for key, value in options.items()
+    ]
+    return " ".join(["--backend", shlex.quote(name or "NAME"), *said])
+
+
+def budget_of(passes: int, **limits: Any) -> QueryBudget:
+    """Return the budget that a command's limits make; passes are per example, for a fit and for a prediction."""
+    from pbsdk.ledger.budget import QueryBudget
+
+    return QueryBudget(passes=passes, predict=passes, **limits)
+
+
+def cure_of(error: BudgetExceeded) -> str:
+    """Return the error's message, with the option that would allow what it refuses."""
+    if not error.limit:
+        return str(error)
+    return error.with_cure(f"--{'budget' if error.per_example else error.limit} {error.needed}")
 
 
 def sends(report: AuditReport) -> int:
@@ -166,13 +301,13 @@ def plainly() -> Iterator[None]:
         try:
             yield
         except BudgetExceeded as error:
-            if not error.per_example:
+            if not error.limit:
                 raise
-            raise BudgetExceeded(error.with_cure(f"--budget {error.needed}")) from error
+            raise BudgetExceeded(cure_of(error)) from error
         except InputError as error:
             if error.setting not in _OPTIONS:
                 raise
-            value = f" {error.value}" if error.setting == "delimiter" else ""
+            value = f" {error.value}" if error.setting in {"delimiter", "encoding"} else ""
             raise type(error)(f"{error.problem} {_OPTIONS[error.setting]}{value}") from error
         except KeyboardInterrupt as interrupt:
             interrupt.add_note("what was answered is kept, and the same command continues from there")
@@ -180,4 +315,4 @@ def plainly() -> Iterator[None]:
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> None:
-    typer.echo(f"warning: {message}", err=True)
+    say(f"warning: {message}", err=True)

@@ -13,6 +13,7 @@ import typer
 from pbsdk.cli import _completion
 from pbsdk.cli._common import (
     AsJson,
+    Attempts,
     Backend,
     Budget,
     Delimiter,
@@ -20,15 +21,23 @@ from pbsdk.cli._common import (
     Encoding,
     LabelColumn,
     Markers,
+    Money,
     Options,
     PairColumn,
+    PricePer1kTokens,
+    PricePerPass,
     Progress,
     Prompts,
     Run,
     Split,
+    Strict,
     TextColumn,
+    Tokens,
+    Total,
+    budget_of,
     plainly,
     read_options,
+    remembered,
     room_for,
     sends,
     show,
@@ -38,6 +47,7 @@ from pbsdk.errors import InputError
 if TYPE_CHECKING:
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
+    from pbsdk.learning.estimates import Estimate
 
 __all__ = ["fit"]
 
@@ -74,7 +84,9 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
     prompts: Prompts = "topic",
-    n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
+    n_prompts: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first N prompts.", show_default=False)
+    ] = None,
     demonstrations: Demonstrations = None,
     head: Annotated[
         str,
@@ -86,13 +98,20 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     early_exit: Annotated[
         bool, typer.Option("--early-exit", help="Let soft and auto learn when to stop, for `predict --max-changed`.")
     ] = False,
-    rounds: Annotated[int, typer.Option(help="The maximum number of boosting rounds.")] = 200,
-    seed: Annotated[int, typer.Option(help="The seed of the held-out texts and of random draws.")] = 13,
+    rounds: Annotated[int, typer.Option(min=1, help="The maximum number of boosting rounds.")] = 200,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the held-out texts and of random draws.")] = 13,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
     run: Run = None,
     budget: Budget = 10,
+    total: Total = None,
+    attempts: Attempts = None,
+    tokens: Tokens = None,
+    money: Money = None,
+    price_per_pass: PricePerPass = 0.0,
+    price_per_1k_tokens: PricePer1kTokens = 0.0,
+    strict: Strict = False,
     output: Annotated[Path, typer.Option(help="Where the classifier is saved.")] = Path("model.json"),
     progress: Progress = None,
     as_json: AsJson = False,
@@ -105,6 +124,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk fit tickets.csv                               # columns found by name
         pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
         pbsdk fit tickets.csv --text-column text --label-column label --json
+        pbsdk fit tickets.csv --price-per-1k-tokens 0.02 --money 5   # never more than that
         pbsdk fit tickets.csv --prompts topic-shown --run runs/shown --output shown.json   # prompts show labelled texts
     """
     from pbsdk.classifier import PromptBoostingClassifier
@@ -117,6 +137,16 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
 
     with plainly():
         options = read_options(option)
+        limits = budget_of(
+            budget,
+            total=total,
+            attempts=attempts,
+            tokens=tokens,
+            money=money,
+            price_per_pass=price_per_pass,
+            price_per_1k_tokens=price_per_1k_tokens,
+            strict=strict,
+        )
         loading: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter, "split": split, "missing": missing}
         loading |= {"text": text_column, "pair": pair_column, "label": label_column}
         whole = load_table(data, **loading)
@@ -126,7 +156,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         share = SHARE if validation_share is None and head_named(head).validates else validation_share or 0.0
         train, dev = _divided(whole, given, share, seed)
         room_for(output)
-        with connect(backend, run=run, budget=budget, **options) as lm:
+        with connect(backend, run=run, budget=limits, **options) as lm:
             before = sends(lm.audit())
             clf = PromptBoostingClassifier(
                 lm,
@@ -141,10 +171,10 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 progress=progress,
             )
             clf.fit(train.examples, train.labels, validation=None if dev is None else (dev.examples, dev.labels))
-            clf.save(output)
+            clf.save(output, backend=remembered(backend, options))
             if dev is not None:  # they chose the number of rounds, and their accuracy is reported
                 warn_of_reuse(read_examples(dev.examples), choosers(prompts))
-            report = lm.audit()
+            report, estimate = lm.audit(), clf.estimate_
             result = {
                 "model": lm.identity.name,
                 "saved": str(output),
@@ -155,11 +185,12 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 "learners": clf.fitted_.size,
                 "validation_accuracy": clf.facts_.validation_accuracy,
                 **_cross_validated(clf, train, dev, seed),
+                "estimate": None if estimate is None else estimate.to_dict(),
                 "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
                 "sent_now": sends(report) - before,
                 "audit": report.to_dict(),
             }
-    show(_fit_text(result), result, as_json=as_json)
+    show(_fit_text(result, estimate), result, as_json=as_json)
 
 
 def _divided(
@@ -198,19 +229,18 @@ def _cross_validated(
     return {"cross_validated_accuracy": own, "text_accuracy": simpler}
 
 
-def _accuracy_text(result: dict[str, Any]) -> str:
+def _accuracy_text(result: dict[str, Any], estimate: Estimate | None) -> str:
     """Say how good the classifier is, and whether a simpler tool would do."""
-    own, simpler = result["cross_validated_accuracy"], result["text_accuracy"]
-    if own is not None:
-        said = f"cross-validated accuracy {own:.1%}: each text was left out once"
-    elif result["validation_accuracy"] is not None:
-        own = result["validation_accuracy"]
-        said = f"accuracy on validation {own:.1%} (these texts chose the number of rounds; texts that chose nothing tell more)"
+    own, simpler = None if estimate is None else estimate.accuracy, result["text_accuracy"]
+    if estimate is not None:
+        said = str(estimate)
+        if estimate.kind == "validation":
+            said += "\nThese texts chose the number of rounds; texts that chose nothing tell more."
     else:
         said = "no validation set: measure its accuracy with pbsdk predict --label-column on texts it hasn't seen"
-    said += f"\nTF-IDF and logistic regression on the same texts, at no pass: {simpler:.1%} (cross-validated)"
+    said += f"\nTF-IDF and a linear model on the same texts, at no pass: {simpler:.1%} (cross-validated)"
     if own is not None and simpler >= own:
-        said += "\nA simpler tool does as well here: TF-IDF and logistic regression need no model."
+        said += "\nA simpler tool does as well here: TF-IDF with a linear model needs no language model."
     return said
 
 
@@ -222,11 +252,11 @@ def _origin(result: dict[str, Any]) -> str:
     return f"{result['learners']} learners from {result['train']} texts, {result['validation']} for validation"
 
 
-def _fit_text(result: dict[str, Any]) -> str:
+def _fit_text(result: dict[str, Any], estimate: Estimate | None) -> str:
     words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
 {result["head"]}: {_origin(result)}, on {result["model"]}
-{_accuracy_text(result)}
+{_accuracy_text(result, estimate)}
 
 Words by which a class is recognised
 {words}

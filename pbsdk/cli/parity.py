@@ -36,15 +36,21 @@ def parity(  # noqa: PLR0913 - a command's options are its parameters
     texts: Annotated[
         Path | None, typer.Option(help="A file with one text per line; eight of the demo's tickets by default.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(help="A saved classifier; how it labels the texts on both decides.", show_default=False),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Compare two backends on a few texts, before any money is spent on training.
 
-    Shows differences in log-probability, the likeliest words, and a verdict. Takes a handful of passes on each.
+    Shows differences in log-probability, the likeliest words, what is shown of the vocabulary, and a verdict. Takes a
+    handful of passes on each; with --model, one more for each of the classifier's prompts.
 
     Examples:
         pbsdk parity smollm2 http --b url=http://127.0.0.1:8000
         pbsdk parity fake fake --b seed=1                   # exit code 1: different
+        pbsdk parity smollm2 openai --b model=smollm2 --texts texts.txt --model model.json
     """
     from pbsdk.connecting import open_backend
     from pbsdk.data.tickets import load_tickets
@@ -60,7 +66,7 @@ def parity(  # noqa: PLR0913 - a command's options are its parameters
         open_backend(first, **read_options(first_option)) as one,
         open_backend(second, **read_options(second_option)) as two,
     ):
-        report = compare(one, two, lines)
+        report = compare(one, two, lines, model=model)
     show(report, report.to_dict(), as_json=as_json)
     if report.verdict == "different":
         raise typer.Exit(1)

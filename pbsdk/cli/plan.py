@@ -9,15 +9,25 @@ import typer
 
 from pbsdk.cli._common import (
     AsJson,
+    Attempts,
     Backend,
     Budget,
     Demonstrations,
     LabelColumn,
+    Money,
     Options,
     PairColumn,
+    PricePer1kTokens,
+    PricePerPass,
     Prompts,
     Run,
+    Strict,
     TextColumn,
+    Tokens,
+    Total,
+    budget_of,
+    connected,
+    cure_of,
     plainly,
     read_options,
     show,
@@ -44,17 +54,22 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         float | None, typer.Option(help="Plan `predict --max-changed` of the saved classifier.", show_default=False)
     ] = None,
     prompts: Prompts = "topic",
-    n_prompts: Annotated[int | None, typer.Option(help="Use only the first N prompts.", show_default=False)] = None,
+    n_prompts: Annotated[
+        int | None, typer.Option(min=1, help="Use only the first N prompts.", show_default=False)
+    ] = None,
     demonstrations: Demonstrations = None,
-    seed: Annotated[int, typer.Option(help="The seed of the draws, as fit has it.")] = 13,
+    seed: Annotated[int, typer.Option(min=0, help="The seed of the draws, as fit has it.")] = 13,
     backend: Backend = None,
     option: Options = None,
     run: Run = None,
     budget: Budget = 10,
-    total: Annotated[int | None, typer.Option(help="Passes in all.", show_default=False)] = None,
-    money: Annotated[float | None, typer.Option(help="Money in all.", show_default=False)] = None,
-    price_per_pass: Annotated[float, typer.Option(help="What a pass costs.")] = 0.0,
-    price_per_1k_tokens: Annotated[float, typer.Option(help="What 1,000 tokens cost.")] = 0.0,
+    total: Total = None,
+    attempts: Attempts = None,
+    tokens: Tokens = None,
+    money: Money = None,
+    price_per_pass: PricePerPass = 0.0,
+    price_per_1k_tokens: PricePer1kTokens = 0.0,
+    strict: Strict = False,
     like: Annotated[Path | None, typer.Option(help="A run folder to take the rate from.", show_default=False)] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
@@ -72,28 +87,28 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         3    the budget doesn't allow it
     """
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
-    from pbsdk.ledger.budget import QueryBudget
     from pbsdk.metering.plan import plan_classifier
 
-    limits = QueryBudget(
-        passes=budget,
-        predict=budget,
-        total=total,
-        money=money,
-        price_per_pass=price_per_pass,
-        price_per_1k_tokens=price_per_1k_tokens,
-    )
     if model is not None and (train is not None or predict is None):
         raise InputError("a saved classifier needs no fit; give --model and --predict, and no labelled texts")
     with plainly():
+        limits = budget_of(
+            budget,
+            total=total,
+            attempts=attempts,
+            tokens=tokens,
+            money=money,
+            price_per_pass=price_per_pass,
+            price_per_1k_tokens=price_per_1k_tokens,
+            strict=strict,
+        )
         sets = [
             None if file is None else load_table(file, text=text_column, label=label_column, pair=pair_column)
             for file in (train, validation)
         ]
         asked = None if predict is None else load_table(predict, text=text_column, pair=pair_column, labelled=False)
-        with connect(backend, run=run, budget=limits, **read_options(option)) as lm:
+        with connected(model, backend, read_options(option), run=run, budget=limits) as lm:
             classifier = (
                 PromptBoostingClassifier(
                     lm, prompts, n_prompts=n_prompts, demonstrations=demonstrations, random_state=seed
@@ -104,7 +119,9 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
             fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
             texts = None if asked is None else asked.examples
             early: dict[str, Any] = {"early_exit": early_exit, "max_changed": max_changed}
-            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like, **early)
+            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like, **early).worded(
+                cure_of
+            )
     show(found, found.to_dict(), as_json=as_json)
     if not found.allowed:
         raise typer.Exit(3)

@@ -6,36 +6,43 @@ and writes its file again.
 
 from __future__ import annotations
 
-import csv
-import json
-import sys
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TextIO
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pbsdk.cli._answers import SUFFIXES, refuse_unwritable, writer
 from pbsdk.cli._common import (
     AsJson,
+    Attempts,
     Backend,
     Budget,
     Delimiter,
     Encoding,
     Markers,
+    Money,
     Options,
     PairColumn,
+    PricePer1kTokens,
+    PricePerPass,
     Progress,
     Run,
     Split,
+    Strict,
     TextColumn,
+    Tokens,
+    Total,
+    budget_of,
+    connected,
     plainly,
     read_options,
-    room_for,
+    say,
     sends,
     show,
 )
 from pbsdk.errors import InputError
+from pbsdk.visible import visible_json
 
 if TYPE_CHECKING:
     from pbsdk.backend import Floats
@@ -61,8 +68,14 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     delimiter: Delimiter = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="A .csv or .jsonl file; JSON lines on standard output by default.", show_default=False),
+        typer.Option(
+            help=f"The file to write ({', '.join(SUFFIXES)}); JSON lines on standard output by default.",
+            show_default=False,
+        ),
     ] = None,
+    probabilities: Annotated[
+        bool, typer.Option("--probabilities", help="Add the probability of each class, in a column each.")
+    ] = False,
     precision: Annotated[
         float | None,
         typer.Option(
@@ -80,34 +93,60 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         float | None,
         typer.Option(help="Stop early where at most this share of labels changes, such as 0.01.", show_default=False),
     ] = None,
+    spreadsheet: Annotated[
+        bool,
+        typer.Option("--spreadsheet", help="In a .csv, put ' before cells that a spreadsheet takes for formulas."),
+    ] = False,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
     run: Run = None,
     budget: Budget = 10,
+    total: Total = None,
+    attempts: Attempts = None,
+    tokens: Tokens = None,
+    money: Money = None,
+    price_per_pass: PricePerPass = 0.0,
+    price_per_1k_tokens: PricePer1kTokens = 0.0,
+    strict: Strict = False,
     progress: Progress = None,
     as_json: AsJson = False,
 ) -> None:
-    """Predict the label of each text, with the probability of each class.
+    """Predict the label of each text, and say how sure it is.
 
-    One line per text, in the order of DATA; rows count from 1. After Ctrl-C the same command continues: it asks
+    One row per text, in the order of DATA: its columns, `predicted` and `confidence`, the probability of the likeliest
+    class; with --label-column also `right`. The model is asked as MODEL remembers, unless --backend names another. After Ctrl-C the same command continues: it asks
     only for what is missing. A summary is printed with --output; without, it goes to standard error.
     With --early-exit or --max-changed, lines come at the end, and probabilities are those when the label was settled.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
+        pbsdk predict model.json new.csv --probabilities --output predictions.parquet
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
         pbsdk predict model.json new.csv --early-exit --output predictions.csv
+        pbsdk predict model.json new.csv --output predictions.csv --spreadsheet      # labels stay labels
     """
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.connecting import connect
     from pbsdk.data.loading import load_table
     from pbsdk.learning.model_file import SavedClassifier
 
     stops = early_exit or max_changed is not None
     with plainly():
+        if spreadsheet and (output is None or output.suffix.lower() != ".csv"):
+            raise InputError("--spreadsheet is about the cells of a .csv file; give --output FILE.csv")
+        refuse_unwritable(output)
         options = read_options(option)
+        limits = budget_of(
+            budget,
+            total=total,
+            attempts=attempts,
+            tokens=tokens,
+            money=money,
+            price_per_pass=price_per_pass,
+            price_per_1k_tokens=price_per_1k_tokens,
+            strict=strict,
+        )
         saved = SavedClassifier.load(model)
         texts = load_table(
             data,
@@ -120,7 +159,8 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             encoding=encoding,
             delimiter=delimiter,
         )
-        with connect(backend, run=run, budget=budget, **options) as lm:
+        added = _added(texts, saved.classes if probabilities else ())
+        with connected(model, backend, options, run=run, budget=limits) as lm:
             before = sends(lm.audit())
             clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
             least = 0.0
@@ -130,14 +170,14 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             verdicts = (
                 _verdicts(clf, texts) if early is None else zip(early.labels.tolist(), early.probabilities, strict=True)
             )
-            rows = _rows(clf, texts, verdicts, least)
+            rows = _rows(clf, texts, verdicts, least, probabilities=probabilities)
             first = next(rows)  # if the budget or the model refuses, an older file is left alone
             right = answered = 0
-            with _writer(output, clf.classes_.tolist()) as write:
+            with writer(output, [*texts.table, *added], spreadsheet=spreadsheet) as write:
                 for row in _again(first, rows):
                     write(row)
                     right += row.get("right", False)
-                    answered += row["label"] is not None
+                    answered += row["predicted"] is not None
             report = lm.audit()
             result = {
                 "model": lm.identity.name,
@@ -161,20 +201,39 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     if output is not None:
         show(said, result, as_json=as_json)
     else:
-        typer.echo(json.dumps(result, ensure_ascii=False) if as_json else said, err=True)
+        say(visible_json(result) if as_json else said, err=True)
+
+
+def _added(texts: LabelledTexts, classes: Iterable[Any]) -> list[str]:
+    """Return the columns that predictions add, or refuse a table that has one of them."""
+    added = ["predicted", "confidence", *(["right"] if texts.labels else []), *map(_share_of, classes)]
+    for name in added:
+        if name in texts.table:
+            raise InputError(f"the table has a column {name!r} already, where predictions are to stand; rename it")
+    return added
+
+
+def _share_of(label: Any) -> str:
+    return f"probability of {label}"
 
 
 def _rows(
-    clf: PromptBoostingClassifier, texts: LabelledTexts, verdicts: Iterable[tuple[Any, Floats]], least: float
+    clf: PromptBoostingClassifier,
+    texts: LabelledTexts,
+    verdicts: Iterable[tuple[Any, Floats]],
+    least: float,
+    *,
+    probabilities: bool,
 ) -> Iterator[dict[str, Any]]:
-    """Yield a row per text as its label and probabilities come; without a label where none is at least so probable."""
-    classes = clf.classes_.tolist()
-    for at, (said, probabilities) in enumerate(verdicts):
-        rounded = probabilities.round(6).tolist()
-        label = said if probabilities.max() >= least else None
-        row = {"row": at + 1, "label": label, "probabilities": dict(zip(map(str, classes), rounded, strict=True))}
+    """Yield each row and what is predicted of it, as answers come; no label where none is at least so probable."""
+    for at, (said, shares) in enumerate(verdicts):
+        row = {name: values[texts.rows[at]] for name, values in texts.table.items()}
+        row["predicted"] = said if shares.max() >= least else None
+        row["confidence"] = round(float(shares.max()), 6)
         if texts.labels:
-            row |= {"expected": texts.labels[at], "right": label == texts.labels[at]}
+            row["right"] = row["predicted"] == texts.labels[at]
+        if probabilities:
+            row |= zip(map(_share_of, clf.classes_.tolist()), shares.round(6).tolist(), strict=True)
         yield row
 
 
@@ -187,39 +246,3 @@ def _verdicts(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[t
 def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield first
     yield from rest
-
-
-@contextmanager
-def _writer(output: Path | None, classes: list[Any]) -> Iterator[Any]:
-    """Yield a function that writes a row immediately, in the format that the file's name asks for."""
-    if output is None:
-        yield lambda row: _write_json(sys.stdout, row)
-        return
-    try:
-        with room_for(output).open("w", encoding="utf-8", newline="") as file:
-            if output.suffix.lower() != ".csv":
-                yield lambda row: _write_json(file, row)
-                return
-            table = csv.writer(file)
-            heads = ["row", "label", *(f"probability of {label}" for label in classes)]
-            begun = False
-
-            def write(row: dict[str, Any]) -> None:
-                nonlocal begun
-                extra = [name for name in ("expected", "right") if name in row]
-                if not begun:
-                    table.writerow([*heads, *extra])
-                    begun = True
-                table.writerow(
-                    [row["row"], row["label"], *row["probabilities"].values(), *(row[name] for name in extra)]
-                )
-                file.flush()
-
-            yield write
-    except OSError as error:
-        raise InputError(f"{output} can't be written: {error.strerror}; choose another place") from error
-
-
-def _write_json(file: TextIO, row: dict[str, Any]) -> None:
-    file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    file.flush()

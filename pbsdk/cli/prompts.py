@@ -26,6 +26,7 @@ from pbsdk.cli._common import (
     plainly,
     read_options,
     room_for,
+    say,
     show,
 )
 from pbsdk.cli._help import Command, new_app
@@ -301,7 +302,7 @@ def refine(  # noqa: PLR0913 - a command's options are its parameters
                 warnings.simplefilter("ignore")  # about prompts that this model can't tell apart: refine warns too
                 count = len(fit_templates(load_pool(pool).templates(lm.abilities), lm.abilities, pairs=train.pairs))
             for way in REFINEMENT_METHODS:
-                typer.echo(passes_needed(count, train.labels, dev.labels, keep=keep, method=way), err=True)
+                say(passes_needed(count, train.labels, dev.labels, keep=keep, method=way), err=True)
             refined = choose(
                 lm,
                 pool,

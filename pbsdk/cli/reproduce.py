@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.cli._common import AsJson, Options, Progress, plainly, read_options, show
+from pbsdk.cli._common import AsJson, Options, Progress, plainly, read_options, say, show
 from pbsdk.errors import InputError, MissingExtra, UnknownBackend
 from pbsdk.reproduce.figures import ROWS
 
@@ -123,17 +123,17 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
             if plan:
                 show(work.plan, work.plan.to_dict(), as_json=as_json)
                 return
-            typer.echo(f"{work.plan}\n", err=True)
+            say(f"{work.plan}\n", err=True)
             work.plan.check()
             cells = []
             for cell in work.cells():
                 said = f"{cell.dataset} {cell.seed} {cell.prompts}: {cell.method} {cell.measure} {cell.score:.1%}"
-                typer.echo(said, err=True)
+                say(said, err=True)
                 cells.append(cell)
             results = Results(tuple(cells), backend.identity.name)
             verdict = work.backend.audit().verdict
         written = _write(results, folder)
-    typer.echo(f"\n{verdict}\nwritten: {', '.join(map(str, written))}", err=True)
+    say(f"\n{verdict}\nwritten: {', '.join(map(str, written))}", err=True)
     show(results.to_markdown(), results.to_dict(), as_json=as_json)
 
 
@@ -144,7 +144,7 @@ def _write(results: Results, folder: Path) -> list[Path]:
     try:
         drawn = results.plot()
     except MissingExtra as error:
-        typer.echo(f"warning: no picture: {error}", err=True)
+        say(f"warning: no picture: {error}", err=True)
         drawn = None
     if drawn is None:
         return [tables, data]

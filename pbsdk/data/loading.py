@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
-from pbsdk.data.files import SUFFIXES, Columns, TextFormat, read_columns
+from pbsdk.data.files import SUFFIXES, Table, TextFormat, read_columns
 from pbsdk.errors import InputError, MissingExtra
 
 __all__ = ["LabelledTexts", "load_hub", "load_table"]
@@ -44,6 +45,10 @@ class LabelledTexts:
 
     examples: list[str] | list[tuple[str, str]]
     labels: list[Any]
+    table: Table = field(default_factory=lambda: Table({}), compare=False, repr=False)
+    """The columns that they came from."""
+    rows: Sequence[int] = field(default=(), compare=False, repr=False)
+    """Which row of the table each of them is, from 0."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -91,8 +96,8 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         labelled: False for texts without labels.
         missing: what to do with a row whose text or label is missing.
         split: which part of a Hugging Face data set, such as "train".
-        encoding: how a text file is encoded.
-        delimiter: what separates a text file's fields; None to infer it from the suffix.
+        encoding: how a text file is encoded; a mark at its beginning that says UTF-16 goes before "utf-8".
+        delimiter: what separates a text file's fields; None finds it in the first line.
         quotes: False if quotation marks in a CSV or TSV file are plain characters.
         columns: the columns' names, for a CSV or TSV file without a header.
     """
@@ -102,18 +107,24 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
     chosen = [first] + [column for column in (second, target) if column is not None]
     if not len(table[first]):
         raise InputError(f"{name} has no rows; there must be at least one text")
-    rows = _complete_rows({column: table[column] for column in chosen}, target, missing, name)
-    texts = [_text(table[first][row], name, row) for row in rows]
+    rows = _complete_rows(table, chosen, target, missing, name)
+    places = [f"{table.place(row)} of {name}" for row in rows]
+    texts = [_text(table[first][row], place) for row, place in zip(rows, places, strict=True)]
     examples: Any = texts
     if second is not None:
-        examples = [(one, _text(table[second][row], name, row)) for one, row in zip(texts, rows, strict=True)]
-    found = [] if target is None else [_label(table[target][row], name, row) for row in rows]
+        examples = [
+            (one, _text(table[second][row], place)) for one, row, place in zip(texts, rows, places, strict=True)
+        ]
+    found = (
+        [] if target is None else [_label(table[target][row], place) for row, place in zip(rows, places, strict=True)]
+    )
     if labels is not None:
-        _refuse_unknown(found, rows, list(labels), name)
-    return LabelledTexts(examples, found)
+        _refuse_unknown(found, places, list(labels))
+    _warn_of_doubt(examples, found, [table.place(row) for row in rows], name)
+    return LabelledTexts(examples, found, table, rows)
 
 
-def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Columns]:
+def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Table]:
     if isinstance(source, str | Path):
         path = Path(source)
         if not path.exists() and _looks_like_a_hub_name(str(source)):
@@ -133,11 +144,11 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Column
         table = {str(column): list(values) for column, values in source.items()}
         if len({len(values) for values in table.values()}) > 1:
             raise InputError("the columns of the mapping differ in length; give each one value per row")
-        return "the table", table
+        return "the table", Table(table)
     if hasattr(source, "column_names") and hasattr(source, "__getitem__"):
-        return "the data set", {str(column): _values(source, column) for column in source.column_names}
+        return "the data set", Table({str(column): _values(source, column) for column in source.column_names})
     if hasattr(source, "columns") and hasattr(source, "to_numpy"):
-        return "the frame", {str(column): source[column].tolist() for column in source.columns}
+        return "the frame", Table({str(column): source[column].tolist() for column in source.columns})
     raise InputError(
         f"texts can't be loaded from a {type(source).__name__}; give a file ({', '.join(SUFFIXES)}), a pandas frame, "
         "or a Hugging Face data set or its name"
@@ -217,20 +228,21 @@ def _values(dataset: Any, column: str) -> list[Any]:
     return [value if isinstance(value, str) else names[value] if value >= 0 else None for value in values]
 
 
-def _complete_rows(table: Columns, target: str | None, missing: str, name: str) -> list[int]:
+def _complete_rows(table: Table, chosen: Sequence[str], target: str | None, missing: str, name: str) -> list[int]:
     rows = []
-    for row in range(len(next(iter(table.values())))):
+    for row in range(len(table[chosen[0]])):
         lacking = [
             column
-            for column, values in table.items()
+            for column in chosen
             # An empty text is a text; an empty label is none.
-            if _is_missing(values[row]) or (column == target and isinstance(values[row], str) and not values[row])
+            if _is_missing(table[column][row]) or (column == target and _says_nothing(table[column][row]))
         ]
         if not lacking:
             rows.append(row)
         elif missing == "refuse":
             raise InputError(
-                f"row {row + 1} of {name} has no value in the column {lacking[0]!r}; fill it in, or leave such rows out with",
+                f"{table.place(row)} of {name} has no value in the column {lacking[0]!r}"
+                f"{_written(table[lacking[0]][row])}; fill it in, or leave such rows out with",
                 setting="missing",
                 value='"drop"',
             )
@@ -239,29 +251,58 @@ def _complete_rows(table: Columns, target: str | None, missing: str, name: str) 
     return rows
 
 
+def _says_nothing(label: Any) -> bool:
+    """Return whether a label's cell is empty, or holds what programs write for a number that is missing."""
+    return isinstance(label, str) and label.strip().lower() in {"", "nan"}
+
+
+def _written(value: Any) -> str:
+    return f" but {value!r}" if isinstance(value, str) and value else ""
+
+
+def _warn_of_doubt(examples: Sequence[Any], labels: Sequence[Any], places: Sequence[str], name: str) -> None:
+    """Warn of texts that stand under two labels: whatever is learned of them is half wrong."""
+    first: dict[Any, int] = {}
+    doubtful = [
+        (at, one)
+        for one, (example, label) in enumerate(zip(examples, labels, strict=False))
+        if labels[at := first.setdefault(example, one)] != label
+    ]
+    if doubtful:
+        said = ", ".join(
+            f"{places[at]} ({labels[at]!r}) and {places[one]} ({labels[one]!r})" for at, one in doubtful[:_SHOWN]
+        )
+        more = f", and {len(doubtful) - _SHOWN} more" if len(doubtful) > _SHOWN else ""
+        warnings.warn(f"{name} has the same text under two labels: {said}{more}; keep the right one", stacklevel=3)
+
+
+_SHOWN = 5
+"""How many contradictions a warning names."""
+
+
 def _is_missing(value: Any) -> bool:
     # pandas' NA can't be compared, and NaN is not equal to itself.
     return value is None or type(value).__name__ in {"NAType", "NaTType"} or bool(value != value)  # noqa: PLR0124
 
 
-def _text(value: Any, name: str, row: int) -> str:
+def _text(value: Any, place: str) -> str:
     if not isinstance(value, str):
-        raise InputError(f"row {row + 1} of {name} has a {type(value).__name__} where its text should be: {value!r}")
+        raise InputError(f"{place} has a {type(value).__name__} where its text should be: {value!r}")
     return str(value)
 
 
-def _label(value: Any, name: str, row: int) -> Label:
+def _label(value: Any, place: str) -> Label:
     plain = value.item() if hasattr(value, "item") else value
     if not isinstance(plain, Label):
-        raise InputError(f"row {row + 1} of {name} has a {type(plain).__name__} as its label; use a word or a number")
+        raise InputError(f"{place} has a {type(plain).__name__} as its label; use a word or a number")
     return plain
 
 
-def _refuse_unknown(found: Sequence[Any], rows: Sequence[int], known: Sequence[Any], name: str) -> None:
-    for row, value in zip(rows, found, strict=False):
+def _refuse_unknown(found: Sequence[Any], places: Sequence[str], known: Sequence[Any]) -> None:
+    for place, value in zip(places, found, strict=False):
         if value not in known:
             raise InputError(
-                f"row {row + 1} of {name} has the unknown label {value!r}{_did_you_mean(value, known)}; "
+                f"{place} has the unknown label {value!r}{_did_you_mean(value, known)}; "
                 f"the labels are {', '.join(map(repr, known))}"
             )
 

@@ -8,9 +8,13 @@ from pbsdk.errors import BudgetExceeded, InputError
 
 @pytest.mark.parametrize(
     ("limit", "cure"),
-    [("passes", "--budget 12, or use fewer prompts"), ("total", "connect(..., budget=QueryBudget(total=12))")],
+    [
+        ("passes", "--budget 12, or use fewer prompts"),
+        ("predict", "--budget 12, or use fewer prompts"),
+        *((name, f"--{name} 12") for name in ("total", "attempts", "tokens", "money")),
+    ],
 )
-def test_a_limit_that_has_an_option_is_cured_by_it_and_no_other(limit, cure):
+def test_every_limit_is_cured_by_its_option(limit, cure):
     with pytest.raises(BudgetExceeded) as said, plainly():
         raise BudgetExceeded("too much", limit=limit, allowed=10, asked=12, left=10, needed=12)
     assert str(said.value) == f"too much. None of it was sent. To allow it: {cure}"

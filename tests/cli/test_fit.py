@@ -1,6 +1,7 @@
 """`pbsdk fit`, as a user runs it."""
 
 import json
+import re
 
 import pytest
 from helpers.commands import called, columns, interrupted_and_resumed, pbsdk
@@ -21,7 +22,7 @@ def test_fit_saves_a_classifier_and_says_what_it_learned_and_cost(fitted):
     work, arguments, shown = fitted
     assert shown.stderr == ""
     assert "64 texts, 64 for validation, on fake" in shown.stdout
-    assert "accuracy on validation" in shown.stdout
+    assert re.search(r"accuracy on validation [\d.]+% \(of 64 texts; 95% interval [\d.]+% to [\d.]+%\)", shown.stdout)
     for label in ("account", "billing", "shipping", "technical"):
         assert f"  {label} " in shown.stdout
     assert "within budget: at most 10 of 10 passes per example" in shown.stdout
@@ -32,6 +33,8 @@ def test_fit_saves_a_classifier_and_says_what_it_learned_and_cost(fitted):
     found = json.loads(again.stdout)
     assert (found["sent_now"], found["train"], found["validation"]) == (0, 64, 64)
     assert found["validation_accuracy"] > 0.5
+    assert found["estimate"]["low"] < found["validation_accuracy"] < found["estimate"]["high"]
+    assert (found["estimate"]["chance"], found["estimate"]["warning"]) == (0.25, None)
     assert (work / "n.json").read_bytes() == (work / "m.json").read_bytes()
 
 
@@ -83,6 +86,39 @@ def test_a_budget_that_is_too_small_ends_with_3_before_anything_is_sent(work, tm
     assert "QueryBudget" not in shown.stderr
     assert AuditReport.read(run).phases == []
     assert not (tmp_path / "m.json").exists()
+
+
+LIMITS = (
+    (("--total", "639"), "--total 640"),
+    (("--attempts", "639"), "--attempts 640"),
+    (("--tokens", "100"), "--tokens "),
+    (("--money", "1", "--price-per-pass", "0.5"), "--money 320"),
+    (("--total", "639", "--strict"), "--total 640"),
+)
+
+
+@pytest.mark.parametrize(("limit", "cure"), LIMITS)
+def test_fit_and_plan_keep_every_limit_and_name_the_option_that_lifts_it(work, tmp_path, limit, cure):
+    common = columns("--run", tmp_path / "run", *limit)
+    for arguments in (("fit", "--output", tmp_path / "m.json"), ("plan",)):
+        shown = called(arguments[0], work / "train.csv", *common, *arguments[1:])
+        assert shown.returncode == 3
+        said = shown.stdout + shown.stderr
+        assert cure in said
+        assert "QueryBudget" not in said
+    assert AuditReport.read(tmp_path / "run").phases == []
+
+
+def test_limits_that_cannot_be_are_refused_by_the_option_name(work, tmp_path):
+    common = (work / "train.csv", *columns("--run", tmp_path / "run"))
+    for command in ("fit", "plan"):
+        for option, value in (("--total", "-1"), ("--money", "nan"), ("--price-per-pass", "inf"), ("--n-prompts", "0")):
+            shown = called(command, *common, option, value)
+            assert shown.returncode == 2
+            assert option in shown.stderr
+        unpriced = called(command, *common, "--money", "5")
+        assert unpriced.returncode == 1
+        assert "set --price-per-1k-tokens or --price-per-pass" in unpriced.stderr
 
 
 def test_what_cannot_work_is_one_line_with_the_cure_as_an_option(work, tmp_path):

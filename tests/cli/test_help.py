@@ -22,6 +22,7 @@ NEEDS_MORE = {
     "pbsdk serve smollm2": "it serves until it is stopped; tests of serving do that",
     "pbsdk serve local -o model=roberta-large --port 8001": "the hub",
     "pbsdk parity smollm2 http --b url=http://127.0.0.1:8000": "a server",
+    "pbsdk parity smollm2 openai --b model=smollm2 --texts texts.txt --model model.json": "the same",
     "pbsdk doctor --connect openai -o model=gpt-4o-mini": "a key",
     "pbsdk prompts generate tickets.csv --method t5 -o model=google/t5-v1_1-large --output prompts.json": "the hub",
     "pbsdk reproduce --datasets sst2,trec --seeds 13,21,42 --test-rows 500": "benchmark data; tests of reproduction run it",
@@ -109,6 +110,8 @@ def test_every_example_that_needs_no_model_does_what_it_says(work, monkeypatch):
         "pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv",
         "pbsdk prompts generate tickets.csv --per-class 4 --count 3 --beam 4 --max-tokens 3 --budget 500",
         "pbsdk audit certify runs/tickets certificate.json",
+        "pbsdk audit certify runs/tickets --since certificate.json certificate2.json",
+        "pbsdk keys new alice.key --name example.com/alice",
         "pbsdk record runs/tickets predictions.pbrec --phase predict",
     ]
     assert set(first) <= set(EXAMPLES)

@@ -23,6 +23,18 @@ def test_a_served_model_is_found_to_be_the_same_and_another_to_be_different(tmp_
     assert "different" in other.stdout
 
 
+def test_a_classifier_is_compared_label_by_label(trained, tmp_path):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("One text.\nAnother one.\n")
+    options = ("--b", "top=3", "--texts", texts)
+    assert called("parity", "fake", "fake", *options).returncode == 1
+    shown = called("parity", "fake", "fake", *options, "--model", trained / "model.json", "--json")
+    found = json.loads(shown.stdout)
+    assert [text for text, *_ in found["classified"]] == ["One text.", "Another one."]
+    assert found["shown"] == ["the whole vocabulary", "the top 3 tokens"]
+    assert shown.returncode == (found["equal_labels"] < 0.9)
+
+
 def test_texts_that_are_not_there_are_one_line(tmp_path):
     shown = called("parity", "fake", "fake", "--texts", tmp_path / "none.txt")
     assert (shown.returncode, shown.stdout) == (1, "")

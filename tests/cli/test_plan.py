@@ -23,4 +23,11 @@ def test_plan_says_what_it_will_cost_and_sends_nothing(trained, tmp_path):
     (step,) = json.loads(again.stdout)["steps"]
     assert (step["recalled"], step["passes"], step["exact"]) == (step["queries"], 0, True)
     assert called("plan", *fake).returncode == 1
+    before = json.loads(called("audit", trained / "run", "--json").stdout)
+    assert called("plan", *fake, "--model", trained / "model.json", "--predict", train, "--budget", "0").returncode == 0
+    after = json.loads(called("audit", trained / "run", "--json").stdout)
+    assert after["records"] > before["records"]
+    assert [after[fact] for fact in ("verdict", "budget", "scopes", "held")] == [
+        before[fact] for fact in ("verdict", "budget", "scopes", "held")
+    ]
     assert "name=value" in called("plan", train, *fake, "--option", "batch_size").stderr

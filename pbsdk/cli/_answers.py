@@ -1,0 +1,84 @@
+"""Where predictions go: rows, written as they come, in the format that the file's name asks for."""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO
+
+from pbsdk.cli._common import room_for
+from pbsdk.errors import InputError, MissingExtra
+from pbsdk.visible import for_spreadsheet, visible, visible_json
+
+__all__ = ["SUFFIXES", "refuse_unwritable", "writer"]
+
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
+
+
+def refuse_unwritable(output: Path | None) -> None:
+    """Refuse a file that could not be written, before anything is asked."""
+    if output is None:
+        return
+    if output.suffix.lower() not in SUFFIXES:
+        raise InputError(f"--output {output} can't be written: its name must end in one of {', '.join(SUFFIXES)}")
+    if output.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
+        raise MissingExtra(f"writing {output} needs pyarrow; pip install pyarrow, or write a .csv")
+    room_for(output)
+
+
+@contextmanager
+def writer(
+    output: Path | None, columns: Sequence[str], *, spreadsheet: bool
+) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that writes a row at once; Parquet is written as a whole, at the end."""
+    if output is None:
+        yield lambda row: _write_json(sys.stdout, row)
+        return
+    suffix = output.suffix.lower()
+    try:
+        if suffix == ".parquet":
+            rows: list[Mapping[str, Any]] = []
+            yield rows.append
+            _write_parquet(output, columns, rows)
+            return
+        with output.open("w", encoding="utf-8", newline="") as file:
+            if suffix in {".jsonl", ".ndjson"}:
+                yield lambda row: _write_json(file, row)
+                return
+            table = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
+
+            def write(cells: Sequence[Any]) -> None:
+                table.writerow([_cell(cell, spreadsheet=spreadsheet) for cell in cells])
+                file.flush()
+
+            write(columns)
+            yield lambda row: write([row[column] for column in columns])
+    except OSError as error:
+        raise InputError(f"{output} can't be written: {error.strerror}; choose another place") from error
+
+
+def _write_json(file: TextIO, row: Mapping[str, Any]) -> None:
+    file.write(visible_json(dict(row), default=str) + "\n")
+    file.flush()
+
+
+def _write_parquet(output: Path, columns: Sequence[str], rows: Sequence[Mapping[str, Any]]) -> None:
+    arrow: Any = importlib.import_module("pyarrow")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    try:
+        table = arrow.table({column: [row[column] for row in rows] for column in columns})
+        parquet.write_table(table, output)
+    except arrow.ArrowException as error:
+        raise InputError(f"{output} can't be written as Parquet: {error}; write a .jsonl") from error
+
+
+def _cell(value: Any, *, spreadsheet: bool) -> Any:
+    """Return a value as a cell: what would steer a terminal is shown, line breaks stay."""
+    if not isinstance(value, str):
+        return value
+    text = for_spreadsheet(value) if spreadsheet else value
+    return "\r\n".join(visible(part) for part in text.split("\r\n"))
