@@ -1,11 +1,11 @@
-"""What metering costs: milliseconds a query asked and recalled, and seconds to report and verify.
+"""What metering costs: milliseconds a query asked and recalled, and seconds to report, to verify and to prove.
 
     python bench/ledger.py [RECORDS]
 
 The first table meters a backend that answers at once with whole answers of RoBERTa's vocabulary, so
 that all the time is the meter's. The second lets a ledger of prediction answers grow to RECORDS records
-(1,000,000 unless told), and times the report and the verification at a tenth, a quarter, a half and the
-whole of that, each in a process of its own. Where the time for a million records stays the same from row
+(1,000,000 unless told), and times the report, the verification, and the verification with the Merkle tree's root and a
+path in it, at a tenth, a quarter, a half and the whole of that, each row in a process of its own. Where the time for a million records stays the same from row
 to row, growth is linear.
 """
 
@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from pbsdk.audit.certificate import verified_runs
 from pbsdk.audit.report import AuditReport
 from pbsdk.backend import (
     Abilities,
@@ -33,6 +34,7 @@ from pbsdk.backend import (
     Vocabulary,
     digest,
 )
+from pbsdk.ledger.merkle import inclusion_runs
 from pbsdk.ledger.verifier import verify_run
 from pbsdk.metering.meter import MeteredBackend
 
@@ -83,7 +85,7 @@ def main() -> None:
             print(f"{batch:>6} {first / len(asked) * 1e3:>18.3f} {again / len(asked) * 1e3:>21.3f}")
     print(
         f"\n{'records':>10} {'report, s':>10} {'for a million':>14} {'peak MB':>8} {'verify, s':>10} {'for a million':>14}"
-        f" {'peak MB':>8} {'MB on disk':>11}"
+        f" {'peak MB':>8} {'with tree, s':>13} {'peak MB':>8} {'MB on disk':>11}"
     )
     tokens = np.arange(0, V, V // 800)[:800]
     with tempfile.TemporaryDirectory() as folder:
@@ -96,10 +98,10 @@ def main() -> None:
             disk = sum(path.stat().st_size for path in run.rglob("*") if path.is_file()) / 1e6
             # In a process of its own, whose memory is the reader's alone.
             found = subprocess.run([sys.executable, __file__, "read", run], capture_output=True, text=True, check=True)
-            count, reported, memory, verified, peak = map(float, found.stdout.split())
+            count, reported, memory, verified, peak, proved, most = map(float, found.stdout.split())
             print(
                 f"{int(count):>10,} {reported:>10.2f} {reported / count * 1e6:>14.2f} {memory:>8.0f}"
-                f" {verified:>10.2f} {verified / count * 1e6:>14.2f} {peak:>8.0f} {disk:>11.0f}"
+                f" {verified:>10.2f} {verified / count * 1e6:>14.2f} {peak:>8.0f} {proved:>13.2f} {most:>8.0f} {disk:>11.0f}"
             )
 
 
@@ -110,7 +112,7 @@ def peak_megabytes() -> float:
 
 
 def read(run: str) -> None:
-    """Print the records, and the seconds and peak memory (MB) of the report and then of the verification."""
+    """Print the records, and seconds and peak memory (MB) of the report, of verifying, and of verifying with the tree."""
     began = time.perf_counter()
     report = AuditReport.read(run)
     reported = time.perf_counter() - began
@@ -119,7 +121,10 @@ def read(run: str) -> None:
     verify_run(run)
     verified = time.perf_counter() - began
     peak = peak_megabytes()
-    print(f"{report.records} {reported:.2f} {memory:.0f} {verified:.2f} {peak:.0f}")
+    began = time.perf_counter()
+    verified_runs(run, [(0, report.records)], inclusion_runs(report.records // 3, report.records))
+    proved = time.perf_counter() - began
+    print(f"{report.records} {reported:.2f} {memory:.0f} {verified:.2f} {peak:.0f} {proved:.2f} {peak_megabytes():.0f}")
 
 
 if __name__ == "__main__":
