@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks test-llamacpp format clean
+.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks soak test-llamacpp flips audit-deps licences format clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -52,8 +52,23 @@ docs-serve: $(STAMP) ## serve the documentation at http://127.0.0.1:8001 and reb
 notebooks: $(STAMP) ## run the notebooks on the embedded model and write their outputs back
 	$(BIN)/python notebooks/run.py
 
+# SOAK="kills:20 growth:100000" for a shorter one
+soak: $(STAMP) ## kill runs, crowd them, fail their disk and servers, and let one grow, at length
+	OMP_NUM_THREADS=1 PYTHONPATH=tests nice -n 10 $(BIN)/python -m soak $(SOAK)
+
 test-llamacpp: $(STAMP) ## train through a real llama.cpp server (takes minutes)
 	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv
+
+flips: $(STAMP) ## flip three thousand bits of the files that pbsdk reads, and say what became of each
+	OMP_NUM_THREADS=1 $(BIN)/python bench/flips.py
+
+audit-deps: $(STAMP) ## look up known vulnerabilities of what is installed (asks pypi.org)
+	test -x build/audit-venv/bin/pip-audit || { $(PYTHON) -m venv build/audit-venv && build/audit-venv/bin/python -m pip install --quiet --disable-pip-version-check "pip-audit>=2.7"; } \
+		|| { echo "nothing was checked: pip-audit could not be installed; run this where pypi.org can be reached"; exit 2; }
+	$(BIN)/python .ci/audit_deps.py build/audit-venv/bin/pip-audit
+
+licences: $(STAMP) ## list the licences of what pbsdk needs, and fail on one that isn't allowed
+	$(BIN)/python .ci/licences.py
 
 format: $(STAMP) ## format the code and apply automatic fixes
 	$(BIN)/ruff format

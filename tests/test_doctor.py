@@ -136,7 +136,16 @@ def test_extras_are_read_from_the_metadata_with_what_to_install(monkeypatch):
 
 def test_every_extra_that_pyproject_names_is_looked_at(healthy, tmp_path):
     found = Doctor(tmp_path).look()
-    assert {extra.name for extra in found.extras} == {"demo", "local", "notebook", "plot", "remote", "serve"}
+    assert {extra.name for extra in found.extras} == {
+        "demo",
+        "local",
+        "notebook",
+        "plot",
+        "remote",
+        "serve",
+        "sign",
+        "timestamp",
+    }
     assert not any(extra.cure for extra in found.extras if extra.name != "notebook")  # tests need no JupyterLab
     text = str(found)
     assert "Core: works" in text
