@@ -22,8 +22,10 @@ from pbsdk.cli import app
 MODULES = [
     "audit.certificate",
     "audit.diff",
+    "audit.inclusion",
     "audit.misses",
     "audit.report",
+    "audit.signing",
     "backend",
     "connecting",
     "data.loading",

@@ -33,8 +33,10 @@ NEVER_ENDS = {"serve"}
 WITH_SNIPPETS = [page for page in all_pages() if any(block.kind in {"python", "bash"} for block in blocks(page))]
 
 NOT_RUN = {
+    "AUDIT.md": ["it needs an authority"],
     "RESULTS.md": [
         "it took 26 minutes on busy cores",
+        "it took two hours on busy cores",
         "it took an hour on busy cores",
         "it took twenty minutes on busy cores",
     ],
