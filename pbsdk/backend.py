@@ -357,7 +357,13 @@ class MaskedLMBackend(ABC):
         """Answer any number of queries in order, a batch at a time."""
         size = self.abilities.batch_size
         for start in range(0, len(queries), size):
-            yield from self.fill(queries[start : start + size], tokens)
+            batch = queries[start : start + size]
+            try:
+                filled = self.fill(batch, tokens)
+            except BackendError as error:
+                error.failures = {start + place: why for place, why in error.each(len(batch)).items()}
+                raise
+            yield from filled
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read: by default an estimate, for plans."""

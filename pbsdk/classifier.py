@@ -95,6 +95,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         head_name_: the name of the head.
         selection_: what the head "auto" tried, and why it chose as it did.
         passes_saved_: how many passes the last `predict` with an early exit asked and saved.
+        errors_: what was wrong with each text of the last prediction with `on_error`; empty where all was well.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords

@@ -134,7 +134,8 @@ class BackendError(PbsdkError):
         may_have_run: whether the queries may have run, so that they must be paid for.
         retry_after: how many seconds to wait before that.
         answered: the answers that did come, by their position in the batch.
-        failures: by their position, why queries failed for which something else is true than for the rest.
+        failures: by their position, why queries failed for which something else is true than for the rest. An error of `stream`
+            names every query that failed.
     """
 
     default_retryable: ClassVar[bool] = False
@@ -156,6 +157,10 @@ class BackendError(PbsdkError):
         self.retry_after = retry_after
         self.answered: Mapping[int, Answer] = answered or {}
         self.failures: Mapping[int, BackendError] = failures or {}
+
+    def each(self, count: int) -> dict[int, BackendError]:
+        """Return why each of `count` queries failed that was not answered, by position."""
+        return {place: self.failures.get(place, self) for place in range(count) if place not in self.answered}
 
 
 class BackendUnavailable(BackendError):

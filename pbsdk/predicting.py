@@ -9,15 +9,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
 
 from pbsdk.backend import Floats, MaskDistribution, MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.diagnosis import Diagnosis
-from pbsdk.errors import InputError
+from pbsdk.errors import InputError, PbsdkError
+from pbsdk.failures import OnError, Streak, ask_each, check_on_error, read_each
 from pbsdk.learning.gaps import with_gaps
 from pbsdk.learning.heads import Fitted
 from pbsdk.progress import progress_bar
@@ -34,13 +35,23 @@ Needs = Sequence[Sequence[int]]
 
 @dataclass(frozen=True)
 class Prediction:
-    """The verdict on one text."""
+    """The verdict on one text, or why there is none."""
 
+    row: int
+    """Which of the texts it is, from 0."""
     label: Any
+    """None where the text failed."""
     probabilities: Floats
-    """The probability (C,) of each class, in the order of `classes_`."""
+    """The probability (C,) of each class, in the order of `classes_`; NaN where the text failed."""
     beside: tuple[Floats, ...] = field(default=())
     """The scores (C,) of each model that `predict_iter` was given to run beside."""
+    failure: PbsdkError | None = None
+    """Why the text could not be read, or the model not be asked about it, with `on_error="record"`."""
+
+    @property
+    def error(self) -> str:
+        """What the failure says; empty if all is well."""
+        return "" if self.failure is None else str(self.failure)
 
 
 class Predicting(Diagnosis):
@@ -65,6 +76,7 @@ class Predicting(Diagnosis):
         unsure: Any = None,
         early_exit: bool = False,
         max_changed: float | None = None,
+        on_error: OnError = "fail",
     ) -> Labels:
         """Return the label of each text.
 
@@ -75,13 +87,24 @@ class Predicting(Diagnosis):
             unsure: what stands for "don't know" in the answer, which then is an array of objects.
             early_exit: ask each text only until its verdict is settled, for heads that vote; see `predict_early`.
             max_changed: the same where at most this share of verdicts may change, for regressions too.
+            on_error: "fail" raises the first error. With "record" a text that can't be read, or that the model can't be asked
+                about, gets `unsure`, with "skip" it is left out, and `errors_` says of each text what is wrong.
         """
+        check_on_error(on_error)
         if early_exit or max_changed is not None:
             if abstain_below is not None or precision is not None:
                 raise InputError("abstaining needs every answer; give either early_exit or a threshold, not both")
+            if on_error != "fail":
+                raise InputError("an early exit asks for all texts together; leave on_error out, or early_exit")
             found = self.predict_early(X, max_changed=max_changed)
             self.passes_saved_ = found.saved
             return found.labels
+        if on_error != "fail":
+            least = 0.0
+            if abstain_below is not None or precision is not None:
+                least = self.threshold(precision=precision, abstain_below=abstain_below).value
+            kept = self._survivors(X, on_error)
+            return _objects([one.label if one.probabilities.max() >= least else unsure for one in kept])
         if abstain_below is None and precision is None:
             return self._labels(self._scores(self._new_examples(X)))
         examples = self._new_examples(X)
@@ -115,11 +138,16 @@ class Predicting(Diagnosis):
         scores = self._scores(self._new_examples(X))
         return scores[:, 1] - scores[:, 0] if len(self.classes_) == 2 else scores
 
-    def predict_proba(self, X: Any) -> Floats:
+    def predict_proba(self, X: Any, *, on_error: OnError = "fail") -> Floats:
         """Return the probability of each class; columns as in `classes_`.
 
-        They are calibrated by the heads that cross-validate; of other heads, they are shares of the votes.
+        They are calibrated by the heads that cross-validate; of other heads, they are shares of the votes. Texts that fail are
+        rows of NaN with `on_error="record"`, and left out with "skip"; see `predict`.
         """
+        check_on_error(on_error)
+        if on_error != "fail":
+            found = [one.probabilities for one in self._survivors(X, on_error)]
+            return np.array(found).reshape(len(found), len(self.classes_))
         scores = self._scores(self._new_examples(X))
         return self.fitted_.probabilities(scores)
 
@@ -128,25 +156,55 @@ class Predicting(Diagnosis):
         with np.errstate(divide="ignore"):
             return np.log(self.predict_proba(X))
 
-    def predict_iter(self, X: Any, *, beside: Sequence[Fitted] = ()) -> Iterator[Prediction]:
+    def predict_iter(
+        self, X: Any, *, beside: Sequence[Fitted] = (), on_error: OnError = "fail"
+    ) -> Iterator[Prediction]:
         """Yield the verdict on each text as soon as its answers have come.
 
-        The budget is asked for all texts before the first is sent. `beside` names other models over the same
-        prompts, which read the same answers at no further pass.
+        The budget is asked for all texts before the first is sent.
+
+        Args:
+            X: texts, or pairs of texts.
+            beside: other models over the same prompts, which read the same answers at no further pass.
+            on_error: what becomes of a text that can't be read, or that the model refuses or fails for: "fail" raises the
+                error, "skip" leaves the text out, "record" yields a `Prediction` that says why.
         """
-        examples = self._new_examples(X)
+        check_on_error(on_error)
+        entries = self._entries(X, on_error)
         models = [self.fitted_, *beside]
         prompts = sorted({prompt for model in models for prompt in model.prompts})
         places = [[prompts.index(prompt) for prompt in model.prompts] for model in models]
-        answers = self._answers(examples, prompts, _union(model.tokens for model in models), places)
-        labels = self.classes_.tolist()
-        for example in examples:
-            group = list(islice(answers, len(prompts)))
-            scores, *others = (
-                model.scores_of_one([group[place] for place in where], example)
-                for model, where in zip(models, places, strict=True)
-            )
-            yield Prediction(labels[int(scores.argmax())], self.fitted_.probabilities(scores), tuple(others))
+        tokens = _union(model.tokens for model in models)
+        slots = self._slots([entry for entry in entries if isinstance(entry, Example)], prompts, places)
+        rows = [slots[at : at + len(prompts)] for at in range(0, len(slots), len(prompts))]
+        heard = ask_each(rows, lambda queries: self._asked(queries, tokens), fail=on_error == "fail")
+        streak = Streak()
+        for row, entry in enumerate(entries):
+            group = next(heard) if isinstance(entry, Example) else entry
+            failure = group if isinstance(group, PbsdkError) else None
+            streak.count(failure)
+            if isinstance(entry, Example) and not isinstance(group, PbsdkError):
+                scores, *others = (
+                    model.scores_of_one([group[place] for place in where], entry)
+                    for model, where in zip(models, places, strict=True)
+                )
+                label = self.classes_.tolist()[int(scores.argmax())]
+                yield Prediction(row, label, self.fitted_.probabilities(scores), tuple(others))
+            elif on_error == "record":
+                yield Prediction(row, None, np.full(len(self.classes_), np.nan), failure=failure)
+
+    def _entries(self, X: Any, on_error: OnError) -> Sequence[Example | InputError]:
+        """Read texts, each alone unless one that can't be read ends it all."""
+        if on_error == "fail":
+            return self._new_examples(X)
+        check_is_fitted(self)
+        return read_each(X, self._new_examples, pairs=self.templates_[0].is_pair)
+
+    def _survivors(self, X: Any, on_error: OnError) -> list[Prediction]:
+        """Return a verdict on each text, but for those that are skipped, and keep what is wrong with each."""
+        found = list(self.predict_iter(X, on_error="record"))
+        self.errors_ = _objects([one.error for one in found])
+        return [one for one in found if on_error == "record" or one.failure is None]
 
     @property
     def _needed_tokens(self) -> Tokens | None:
@@ -176,6 +234,13 @@ class Predicting(Diagnosis):
     def _labels(self, scores: Floats) -> Labels:
         chosen: Labels = self.classes_[scores.argmax(axis=1)]
         return chosen
+
+
+def _objects(values: Sequence[Any]) -> Labels:
+    """Return an array of the values as they are."""
+    found = np.empty(len(values), dtype=object)
+    found[:] = values
+    return found
 
 
 def _union(tokens: Iterable[Tokens | None]) -> Tokens | None:

@@ -230,6 +230,7 @@ def test_every_documented_attribute_exists_after_fit_and_after_load(tmp_path):
     by_head = {"selection_": chooses, "ensemble_": clf}
     for one in (clf, loaded):
         one.predict(TEST.texts[:2], early_exit=True)  # which sets passes_saved_
+        one.predict(TEST.texts[:2], on_error="record")  # which sets errors_
         assert all(hasattr(by_head.get(name, one), name) for name in documented)
         assert {name for name in vars(one) if name.endswith("_")} <= set(documented)
     assert loaded.facts_ == clf.facts_

@@ -98,6 +98,7 @@ def pbsdk(
         2    the command line was not understood
         3    the budget doesn't allow it; nothing was sent
         4    a ledger doesn't verify
+        5    predict is done, but for rows that failed
         70   a bug in pbsdk; --debug shows where
         130  interrupted; what was answered is kept
     """  # noqa: D301 - shown

@@ -14,7 +14,7 @@ from pbsdk.cli._common import room_for
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.visible import for_spreadsheet, visible, visible_json
 
-__all__ = ["SUFFIXES", "refuse_unwritable", "writer"]
+__all__ = ["SUFFIXES", "cell_of", "refuse_unwritable", "writer"]
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
@@ -52,7 +52,7 @@ def writer(
             table = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
 
             def write(cells: Sequence[Any]) -> None:
-                table.writerow([_cell(cell, spreadsheet=spreadsheet) for cell in cells])
+                table.writerow([cell_of(cell, spreadsheet=spreadsheet) for cell in cells])
                 file.flush()
 
             write(columns)
@@ -76,7 +76,7 @@ def _write_parquet(output: Path, columns: Sequence[str], rows: Sequence[Mapping[
         raise InputError(f"{output} can't be written as Parquet: {error}; write a .jsonl") from error
 
 
-def _cell(value: Any, *, spreadsheet: bool) -> Any:
+def cell_of(value: Any, *, spreadsheet: bool) -> Any:
     """Return a value as a cell: what would steer a terminal is shown, line breaks stay."""
     if not isinstance(value, str):
         return value

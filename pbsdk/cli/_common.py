@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.errors import BackendError, BudgetExceeded, InputError, SetupError
+from pbsdk.errors import BackendError, BudgetExceeded, InputError, PbsdkError, SetupError
 from pbsdk.foreign import bounded_json
 from pbsdk.visible import visible, visible_json
 
@@ -55,6 +55,7 @@ __all__ = [
     "budget_of",
     "connected",
     "cure_of",
+    "plain",
     "plainly",
     "read_options",
     "remembered",
@@ -292,6 +293,14 @@ def room_for(file: Path) -> Path:
     return file
 
 
+def plain(error: PbsdkError) -> str:
+    """Return what an error says, with the option that would cure it."""
+    if not isinstance(error, InputError) or error.setting not in _OPTIONS:
+        return str(error)
+    value = f" {error.value}" if error.setting in {"delimiter", "encoding"} else ""
+    return f"{error.problem} {_OPTIONS[error.setting]}{value}"
+
+
 @contextmanager
 def plainly() -> Iterator[None]:
     """Print warnings on one line, name cures as options, and say what an interrupt leaves behind."""
@@ -307,8 +316,7 @@ def plainly() -> Iterator[None]:
         except InputError as error:
             if error.setting not in _OPTIONS:
                 raise
-            value = f" {error.value}" if error.setting in {"delimiter", "encoding"} else ""
-            raise type(error)(f"{error.problem} {_OPTIONS[error.setting]}{value}") from error
+            raise type(error)(plain(error)) from error
         except KeyboardInterrupt as interrupt:
             interrupt.add_note("what was answered is kept, and the same command continues from there")
             raise

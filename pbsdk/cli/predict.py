@@ -6,9 +6,11 @@ and writes its file again.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -41,15 +43,22 @@ from pbsdk.cli._common import (
     sends,
     show,
 )
+from pbsdk.cli._retry import beside, earlier_rows, merged
+from pbsdk.cli._verdicts import Verdicts
 from pbsdk.errors import InputError
 from pbsdk.visible import visible_json
 
 if TYPE_CHECKING:
-    from pbsdk.backend import Floats
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
+    from pbsdk.failures import OnError
+    from pbsdk.predicting import Prediction
+    from pbsdk.stopping import EarlyPredictions
 
 __all__ = ["predict"]
+
+SOME_FAILED = 5
+"""The exit code when all is done but for rows that failed."""
 
 
 def predict(  # noqa: PLR0913 - a command's options are its parameters
@@ -97,6 +106,18 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         bool,
         typer.Option("--spreadsheet", help="In a .csv, put ' before cells that a spreadsheet takes for formulas."),
     ] = False,
+    on_error: Annotated[
+        Literal["fail", "skip", "record"],
+        typer.Option(
+            help="What to do with a text that can't be read or that the model refuses: stop, leave it out, or keep the row and say why in a column `error`."
+        ),
+    ] = "fail",
+    retry_failed: Annotated[
+        bool,
+        typer.Option(
+            "--retry-failed", help="Ask again only about rows of --output with an `error`, and rows that it lacks."
+        ),
+    ] = False,
     markers: Markers = "refuse",
     backend: Backend = None,
     option: Options = None,
@@ -118,6 +139,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     class; with --label-column also `right`. The model is asked as MODEL remembers, unless --backend names another. After Ctrl-C the same command continues: it asks
     only for what is missing. A summary is printed with --output; without, it goes to standard error.
     With --early-exit or --max-changed, lines come at the end, and probabilities are those when the label was settled.
+    With --on-error skip or record, one bad row doesn't end it: the summary says what failed, and the exit code is 5.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
@@ -125,6 +147,8 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
         pbsdk predict model.json new.csv --early-exit --output predictions.csv
+        pbsdk predict model.json new.csv --on-error record --output predictions.csv
+        pbsdk predict model.json new.csv --retry-failed --output predictions.csv     # only the rows with an error
         pbsdk predict model.json new.csv --output predictions.csv --spreadsheet      # labels stay labels
     """
     from pbsdk.classifier import PromptBoostingClassifier
@@ -132,9 +156,10 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     from pbsdk.learning.model_file import SavedClassifier
 
     stops = early_exit or max_changed is not None
+    if retry_failed and on_error == "fail":
+        on_error = "record"
     with plainly():
-        if spreadsheet and (output is None or output.suffix.lower() != ".csv"):
-            raise InputError("--spreadsheet is about the cells of a .csv file; give --output FILE.csv")
+        _refuse_contradictions(output, on_error, spreadsheet=spreadsheet, retry=retry_failed, stops=stops)
         refuse_unwritable(output)
         options = read_options(option)
         limits = budget_of(
@@ -155,35 +180,39 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             label=label_column,
             labelled=label_column is not None,
             labels=saved.classes if label_column is not None else None,
+            missing="refuse" if on_error == "fail" else "keep",
             split=split,
             encoding=encoding,
             delimiter=delimiter,
         )
-        added = _added(texts, saved.classes if probabilities else ())
+        verdicts = Verdicts(texts, saved.classes, probabilities=probabilities, on_error=on_error)
+        table, kept = verdicts.columns, {}
+        if retry_failed:
+            kept = earlier_rows(output, table, texts.table, spreadsheet=spreadsheet)
+            verdicts.keep(kept.values())
         with connected(model, backend, options, run=run, budget=limits) as lm:
             before = sends(lm.audit())
             clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
-            least = 0.0
             if precision is not None or abstain_below is not None:
-                least = clf.threshold(precision=precision, abstain_below=abstain_below).value
+                verdicts.least = clf.threshold(precision=precision, abstain_below=abstain_below).value
             early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
-            verdicts = (
-                _verdicts(clf, texts) if early is None else zip(early.labels.tolist(), early.probabilities, strict=True)
-            )
-            rows = _rows(clf, texts, verdicts, least, probabilities=probabilities)
-            first = next(rows)  # if the budget or the model refuses, an older file is left alone
-            right = answered = 0
-            with writer(output, [*texts.table, *added], spreadsheet=spreadsheet) as write:
-                for row in _again(first, rows):
+            rows = verdicts.rows(_settled(early) if early else _asked(clf, texts, kept, on_error))
+            first = next(rows, None)  # if the budget or the model refuses, an older file is left alone
+            every = merged(kept, _again(first, rows), len(texts)) if kept else _again(first, rows)
+            with (
+                beside(output) if retry_failed and output else nullcontext(output) as target,
+                writer(target, table, spreadsheet=spreadsheet) as write,
+            ):
+                for row in every:
                     write(row)
-                    right += row.get("right", False)
-                    answered += row["predicted"] is not None
-            report = lm.audit()
+            report, tally = lm.audit(), verdicts.tally
             result = {
                 "model": lm.identity.name,
-                "predicted": len(texts),
-                "answered": answered,
-                "accuracy": right / answered if texts.labels and answered else None,
+                "predicted": tally[""],
+                "failed": tally.failed,
+                "errors": {said: count for said, count in tally.most_common() if said},
+                "answered": verdicts.answered,
+                "accuracy": verdicts.accuracy,
                 "output": None if output is None else str(output),
                 "run": str(lm.ledger.folder),
                 "sent_now": sends(report) - before,
@@ -191,58 +220,49 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             }
             if early is not None:
                 result |= {"passes_asked": early.saved.asked, "passes_saved": early.saved.saved}
-    said = f"{len(texts)} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
-    if texts.labels:
-        said = f"accuracy {right / max(answered, 1):.1%} ({right} of {answered})\n{said}"
-    if least > 0:
-        said = f"{answered} of {len(texts)} answered ({answered / len(texts):.1%}), where the probability is at least {least:.3f}\n{said}"
-    if early is not None:
-        said = f"{said}\n{early.saved}"
+    counts = f"{tally['']} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
+    cure = "--retry-failed" if on_error == "record" and output is not None else "the same command"
+    complaint = f"{tally}; {cure} asks about them again" if tally.failed else ""
+    said = "\n".join(filter(None, [str(verdicts), counts, str(early.saved) if early else "", complaint]))
     if output is not None:
         show(said, result, as_json=as_json)
     else:
         say(visible_json(result) if as_json else said, err=True)
+    if tally.failed:
+        raise typer.Exit(SOME_FAILED)
 
 
-def _added(texts: LabelledTexts, classes: Iterable[Any]) -> list[str]:
-    """Return the columns that predictions add, or refuse a table that has one of them."""
-    added = ["predicted", "confidence", *(["right"] if texts.labels else []), *map(_share_of, classes)]
-    for name in added:
-        if name in texts.table:
-            raise InputError(f"the table has a column {name!r} already, where predictions are to stand; rename it")
-    return added
+def _refuse_contradictions(
+    output: Path | None, on_error: OnError, *, spreadsheet: bool, retry: bool, stops: bool
+) -> None:
+    """Refuse options that exclude each other."""
+    if spreadsheet and (output is None or output.suffix.lower() != ".csv"):
+        raise InputError("--spreadsheet is about the cells of a .csv file; give --output FILE.csv")
+    if retry and on_error == "skip":
+        raise InputError("--retry-failed needs --on-error record: rows that were left out have no place in the file")
+    if stops and on_error != "fail":
+        raise InputError("an early exit asks for all texts together; leave --on-error out, or the early exit")
 
 
-def _share_of(label: Any) -> str:
-    return f"probability of {label}"
+def _asked(
+    clf: PromptBoostingClassifier, texts: LabelledTexts, kept: Container[int], on_error: OnError
+) -> Iterator[Prediction]:
+    """Yield what the classifier says of each text that has no prediction yet."""
+    places = [at for at in range(len(texts)) if at not in kept]
+    on_error = "fail" if on_error == "fail" else "record"  # what is skipped is counted
+    for one in clf.predict_iter([texts.examples[at] for at in places], on_error=on_error):
+        yield replace(one, row=places[one.row])
 
 
-def _rows(
-    clf: PromptBoostingClassifier,
-    texts: LabelledTexts,
-    verdicts: Iterable[tuple[Any, Floats]],
-    least: float,
-    *,
-    probabilities: bool,
-) -> Iterator[dict[str, Any]]:
-    """Yield each row and what is predicted of it, as answers come; no label where none is at least so probable."""
-    for at, (said, shares) in enumerate(verdicts):
-        row = {name: values[texts.rows[at]] for name, values in texts.table.items()}
-        row["predicted"] = said if shares.max() >= least else None
-        row["confidence"] = round(float(shares.max()), 6)
-        if texts.labels:
-            row["right"] = row["predicted"] == texts.labels[at]
-        if probabilities:
-            row |= zip(map(_share_of, clf.classes_.tolist()), shares.round(6).tolist(), strict=True)
-        yield row
+def _settled(early: EarlyPredictions) -> Iterator[Prediction]:
+    """Yield what an early exit found."""
+    from pbsdk.predicting import Prediction
+
+    for row, (label, shares) in enumerate(zip(early.labels.tolist(), early.probabilities, strict=True)):
+        yield Prediction(row, label, shares)
 
 
-def _verdicts(clf: PromptBoostingClassifier, texts: LabelledTexts) -> Iterator[tuple[Any, Floats]]:
-    """Yield labels and probabilities as answers come; the budget is checked for all of them before the first."""
-    for verdict in clf.predict_iter(texts.examples):
-        yield verdict.label, verdict.probabilities
-
-
-def _again(first: dict[str, Any], rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    yield first
+def _again(first: dict[str, Any] | None, rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    if first is not None:
+        yield first
     yield from rest

@@ -78,7 +78,7 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
     pair: str | None = None,
     labels: Iterable[Any] | None = None,
     labelled: bool = True,
-    missing: Literal["refuse", "drop"] = "refuse",
+    missing: Literal["refuse", "drop", "keep"] = "refuse",
     split: str | None = None,
     encoding: str = "utf-8",
     delimiter: str | None = None,
@@ -94,7 +94,8 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         pair: the column of second texts, for pairs; None finds it if `text` is None too.
         labels: the labels that may occur; another one is an error.
         labelled: False for texts without labels.
-        missing: what to do with a row whose text or label is missing.
+        missing: what to do with a row whose text or label is missing. "keep" keeps it, and whatever else stands where a text should be,
+            for `predict(..., on_error="record")`.
         split: which part of a Hugging Face data set, such as "train".
         encoding: how a text file is encoded; a mark at its beginning that says UTF-16 goes before "utf-8".
         delimiter: what separates a text file's fields; None finds it in the first line.
@@ -107,6 +108,8 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
     chosen = [first] + [column for column in (second, target) if column is not None]
     if not len(table[first]):
         raise InputError(f"{name} has no rows; there must be at least one text")
+    if missing == "keep":
+        return _every_row(table, first, second, target, labels)
     rows = _complete_rows(table, chosen, target, missing, name)
     places = [f"{table.place(row)} of {name}" for row in rows]
     texts = [_text(table[first][row], place) for row, place in zip(rows, places, strict=True)]
@@ -122,6 +125,22 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         _refuse_unknown(found, places, list(labels))
     _warn_of_doubt(examples, found, [table.place(row) for row in rows], name)
     return LabelledTexts(examples, found, table, rows)
+
+
+def _every_row(
+    table: Table, first: str, second: str | None, target: str | None, labels: Iterable[Any] | None
+) -> LabelledTexts:
+    """Return all rows as they are; a label that is missing is None."""
+    rows = range(len(table[first]))
+    places = list(map(table.place, rows))
+    found = [] if target is None else list(table[target])
+    for row, value in enumerate(found):
+        lacking = _is_missing(value) or _says_nothing(value)
+        found[row] = None if lacking else _label(value, places[row])
+    if labels is not None:
+        _refuse_unknown(found, places, [*labels, None])
+    examples = table[first] if second is None else zip(table[first], table[second], strict=True)
+    return LabelledTexts(list(examples), found, table, rows)
 
 
 def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Table]:

@@ -176,6 +176,7 @@ class MeteredBackend(MaskedLMBackend):
                     yield answer if wanted is None else answer.narrowed(wanted)
                     given += 1
             except BackendError as error:
+                error.failures = stream.lost
                 error.add_note(
                     f"{given} answers were returned; of {len(stream.unknown)} to ask for, {stream.missing} are missing, "
                     "and the rest is kept"

@@ -51,6 +51,8 @@ class Stream:
     """What had to be asked when the stream began, each key once."""
     fresh: dict[str, MaskDistribution] = field(init=False, default_factory=dict)
     """Answers that came and have not been returned yet, by key."""
+    failures: dict[str, BackendError] = field(init=False, default_factory=dict)
+    """Why a query failed the last time it did, by key; it may be known by now."""
     sent: int = field(init=False, default=0)
     """How many queries were sent so far, retries included."""
     kept: int = field(init=False, default=0)
@@ -67,6 +69,12 @@ class Stream:
     def missing(self) -> int:
         """How many answers are still to come."""
         return sum(ask.key not in self.known for ask in self.unknown)
+
+    @property
+    def lost(self) -> dict[int, BackendError]:
+        """Why queries failed that have no answer, by their place among all."""
+        asks = ((at, ask.key) for at, ask in enumerate(self.asks) if ask.key not in self.known)
+        return {at: self.failures[key] for at, key in asks if key in self.failures}
 
     def recallable(self, start: int) -> list[Ask]:
         """Return the next few queries whose answers are only in the ledger."""
@@ -244,6 +252,7 @@ class Sender:
         lost = [
             (ask, outcome.failures.get(place, error)) for place, ask in enumerate(asks) if ask.key not in stream.fresh
         ]
+        stream.failures.update({ask.key: why for ask, why in lost if isinstance(why, BackendError)})
         retry = [ask for ask, why in lost if isinstance(error, BackendError) and _retryable(why)]
         failed = [
             Failed(ask, isinstance(why, BackendError) and why.may_have_run, type(why).__name__)

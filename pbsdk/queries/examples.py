@@ -21,7 +21,7 @@ import numpy as np
 from pbsdk.backend import digest
 from pbsdk.errors import InputError
 
-__all__ = ["Example", "read_examples", "read_labels"]
+__all__ = ["Example", "read_examples", "read_labels", "text_rows"]
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,7 @@ class Example:
 
 def read_examples(texts: Any, *, name: str = "texts") -> list[Example]:
     """Read texts or pairs of texts from a list, an array, or a pandas column or frame."""
-    if isinstance(texts, str | bytes):
-        raise InputError(f"{name} is one string; give a list of texts, such as [text]")
-    rows = _rows(texts, name)
+    rows = text_rows(texts, name=name)
     examples = [_example(row, f"{name}[{at}]") for at, row in enumerate(rows)]
     if examples and len({example.pair is None for example in examples}) > 1:
         odd = next(at for at, example in enumerate(examples) if (example.pair is None) != (examples[0].pair is None))
@@ -116,7 +114,10 @@ def _typed(values: list[Any], name: str) -> np.ndarray[Any, Any]:
     return np.asarray(plain, dtype=np.uint64)
 
 
-def _rows(texts: Any, name: str) -> Sequence[Any]:
+def text_rows(texts: Any, *, name: str = "texts") -> Sequence[Any]:
+    """Return what each row holds, unread: a text, or a tuple of two."""
+    if isinstance(texts, str | bytes):
+        raise InputError(f"{name} is one string; give a list of texts, such as [text]")
     if hasattr(texts, "columns") and hasattr(texts, "to_numpy"):
         columns = list(texts.columns)
         if len(columns) not in {1, 2}:

@@ -36,7 +36,7 @@ from pbsdk.backend import (
     Vocabulary,
     digest,
 )
-from pbsdk.errors import BackendError, InputError
+from pbsdk.errors import BackendError, InputError, QueryRefused
 from pbsdk.testing.themes import THEMES, themes_of
 
 __all__ = ["FakeBackend"]
@@ -82,6 +82,7 @@ class FakeBackend(MaskedLMBackend):
         batch_size: how many queries one call takes.
         latency: seconds that each call takes.
         failures: one entry per call, in order: an error to raise, or None for a call that succeeds.
+        refuse: refuse every text that contains this, as a provider's filter does.
         sleep: the function that waits, for tests with their own clock.
 
     `asked` lists every query in order and `calls` the size of every batch, failed calls included.
@@ -99,6 +100,7 @@ class FakeBackend(MaskedLMBackend):
         batch_size: int = 32,
         latency: float = 0.0,
         failures: Iterable[BackendError | None] = (),
+        refuse: str | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         if mask not in {"anywhere", "last"}:
@@ -134,6 +136,7 @@ class FakeBackend(MaskedLMBackend):
         self._signal = signal
         self._latency = latency
         self._failures = iter(failures)
+        self._refuse = refuse
         self._sleep = sleep
 
     @classmethod
@@ -155,7 +158,11 @@ class FakeBackend(MaskedLMBackend):
         failure = next(self._failures, None)
         if failure is not None:
             raise failure
-        return [self._answer(query, tokens) for query in queries]
+        refused = {place for place, query in enumerate(queries) if self._refuse and self._refuse in query.text()}
+        answers = {place: self._answer(query, tokens) for place, query in enumerate(queries) if place not in refused}
+        if refused:
+            raise QueryRefused(f"the fake model refuses texts with {self._refuse!r}", answered=answers)
+        return list(answers.values())
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens it reads, exactly: its tokens are words."""

@@ -1,0 +1,123 @@
+"""Rows of predictions: a table's columns, and what the classifier says of each row beside them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from pbsdk.cli._common import plain
+from pbsdk.errors import InputError
+from pbsdk.formatting import one_line
+
+if TYPE_CHECKING:
+    from pbsdk.data.loading import LabelledTexts
+    from pbsdk.failures import OnError
+    from pbsdk.predicting import Prediction
+
+__all__ = ["ERROR", "Tally", "Verdicts"]
+
+ERROR = "error"
+"""The column that says why a row has no prediction; empty where all is well."""
+
+
+class Tally(Counter[str]):
+    """How many texts failed, by what was said of them.
+
+    >>> tally = Tally(["", "too long", "", "too long"])
+    >>> tally.failed, str(tally)
+    (2, '2 of 4 texts failed: too long (2)')
+    """
+
+    @property
+    def failed(self) -> int:
+        """How many texts failed."""
+        return self.total() - self[""]
+
+    def __str__(self) -> str:
+        kinds = [(said, count) for said, count in self.most_common() if said]
+        said = "; ".join(f"{said} ({count})" for said, count in kinds[:_KINDS])
+        more = f"; and {len(kinds) - _KINDS} other reasons" if len(kinds) > _KINDS else ""
+        return f"{self.failed} of {self.total()} texts failed{':' if kinds else ''} {said}{more}".rstrip()
+
+
+_KINDS = 3
+"""How many reasons are said."""
+
+
+@dataclass
+class Verdicts:
+    """Puts predictions beside the rows they are about, and counts what became of them."""
+
+    texts: LabelledTexts
+    classes: tuple[Any, ...]
+    least: float = 0.0
+    """Below which confidence a row gets no label."""
+    probabilities: bool = False
+    """Whether each class has a column."""
+    on_error: OnError = "fail"
+    """With "record" there is a column of errors, with "skip" rows that fail are only counted."""
+    right: int = field(default=0, init=False)
+    answered: int = field(default=0, init=False)
+    tally: Tally = field(default_factory=Tally, init=False)
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table, and those that are added; refuses a table that has one of these."""
+        scored = ["right"] if self.texts.labels else []
+        shares = [_share_of(label) for label in self.classes] if self.probabilities else []
+        added = ["predicted", "confidence", *scored, *shares, *([ERROR] if self.on_error == "record" else [])]
+        for name in added:
+            if name in self.texts.table:
+                raise InputError(f"the table has a column {name!r} already, where predictions are to stand; rename it")
+        return [*self.texts.table, *added]
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of answers that are right, if it is known."""
+        return self.right / self.answered if self.texts.labels and self.answered else None
+
+    def __str__(self) -> str:
+        said = []
+        if self.least > 0:
+            share = self.answered / max(self.tally.total(), 1)
+            said.append(
+                f"{self.answered} of {self.tally.total()} answered ({share:.1%}), where the probability is at least {self.least:.3f}"
+            )
+        if self.texts.labels:
+            said.append(f"accuracy {self.accuracy or 0:.1%} ({self.right} of {self.answered})")
+        return "\n".join(said)
+
+    def keep(self, rows: Iterable[dict[str, Any]]) -> None:
+        """Count rows of an earlier prediction."""
+        for row in rows:
+            self.answered += row["predicted"] not in {None, ""}
+            self.right += str(row.get("right")) == "True"
+            self.tally[""] += 1
+
+    def rows(self, predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
+        """Yield each row and what is predicted of it, as predictions come."""
+        for one in predictions:
+            said = "" if one.failure is None else one_line(plain(one.failure))
+            self.tally[said] += 1
+            if said and self.on_error == "skip":
+                continue
+            row = {name: values[self.texts.rows[one.row]] for name, values in self.texts.table.items()}
+            sure = bool(one.probabilities.max() >= self.least)  # NaN where it failed
+            row["predicted"] = one.label if sure else None
+            row["confidence"] = None if said else round(float(one.probabilities.max()), 6)
+            if self.texts.labels:
+                row["right"] = None if said else row["predicted"] == self.texts.labels[one.row]
+                self.right += bool(row["right"])
+            if self.probabilities:
+                shares = [None] * len(self.classes) if said else one.probabilities.round(6).tolist()
+                row |= zip(map(_share_of, self.classes), shares, strict=True)
+            if self.on_error == "record":
+                row[ERROR] = said
+            self.answered += sure
+            yield row
+
+
+def _share_of(label: Any) -> str:
+    return f"probability of {label}"
