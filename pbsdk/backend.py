@@ -27,7 +27,7 @@ from typing import Literal, Protocol, Self, runtime_checkable
 from pbsdk.distribution import LEAST, MASS_TOLERANCE, STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
 from pbsdk.errors import BackendError, InputError
 from pbsdk.foreign import bounded_json
-from pbsdk.visible import visible
+from pbsdk.visible import has_half_character, visible
 
 __all__ = [
     "LEAST",
@@ -50,6 +50,7 @@ __all__ = [
     "answered_part",
     "bounded_json",
     "digest",
+    "has_half_character",
     "most_tokens_of",
     "visible",
 ]
@@ -244,9 +245,9 @@ class OpenVocabulary(Vocabulary):
         return self._tokens[word]
 
 
-MOST_WORDS = 1_000_000
+MOST_WORDS = 300_000
 """How many words an open vocabulary holds before it believes nobody but the model."""
-LONGEST_WORD = 1000
+LONGEST_WORD = 200
 """How many characters a word may have that anybody but the model says."""
 
 

@@ -18,10 +18,11 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["for_spreadsheet", "visible", "visible_json"]
+__all__ = ["for_spreadsheet", "has_half_character", "visible", "visible_json"]
 
 # Control characters but for line break and tab; line separators; what turns the direction of writing; half characters.
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+_HALF = re.compile("[\ud800-\udfff]")
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 """What a spreadsheet takes for the beginning of a formula."""
 
@@ -35,6 +36,15 @@ def visible_json(data: Any, *, indent: int | None = None, default: Callable[[Any
     """Write JSON that is safe to print and means the same; `default` says what to write for what JSON doesn't know."""
     text = json.dumps(data, indent=indent, ensure_ascii=False, default=default)
     return _STEERING.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def has_half_character(text: str) -> bool:
+    r"""Return whether a text holds half of a character (a lone surrogate), which no file, reply or tokenizer can take.
+
+    >>> has_half_character("\U0001f642"), has_half_character("\ud83d")
+    (False, True)
+    """
+    return not text.isascii() and _HALF.search(text) is not None
 
 
 def for_spreadsheet(text: str) -> str:

@@ -96,7 +96,7 @@ class HttpBackend(MaskedLMBackend):
 
     def _cut(self, tokens: int) -> int:
         length = self.identity.details.get("max_length", "")  # a model of which texts are cut by tokens names it
-        return min(tokens, int(length)) if length.isdecimal() else tokens
+        return min(tokens, int(length)) if length.isdecimal() and len(length) <= 20 else tokens
 
     def close(self) -> None:
         """Close the connections."""

@@ -311,7 +311,7 @@ def _split(reply: Reply) -> tuple[bytes, bytes]:
     length = reply.headers.get(HEADER_LENGTH)
     if length is None:
         return reply.body, b""
-    if not length.isdecimal() or int(length) > len(reply.body):
+    if not length.isdecimal() or len(length) > 20 or int(length) > len(reply.body):
         raise BadAnswer("the answer's header doesn't match its length")
     return reply.body[: int(length)], reply.body[int(length) :]
 

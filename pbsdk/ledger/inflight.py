@@ -12,7 +12,7 @@ total, an unknown outcome changes nothing at all, and a failure gives the pass b
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -123,9 +123,28 @@ def answered(con: sqlite3.Connection, key: str) -> bool:
     return con.execute("SELECT 1 FROM answers WHERE query = ?", (key,)).fetchone() is not None
 
 
-def _in_flight(con: sqlite3.Connection, key: str) -> tuple[str, int] | None:
-    row: tuple[str, int] | None = con.execute("SELECT state, attempt FROM inflight WHERE query = ?", (key,)).fetchone()
-    return row
+class _Flight(NamedTuple):
+    """A query in flight: reserved or sent, what it is charged to, the tokens held for it, and how often it was sent."""
+
+    state: str
+    phase: str
+    example: str
+    prompt: str
+    tokens: int
+    attempt: int
+
+    def pays_for(self, ask: Ask) -> bool:
+        """Return whether what is reserved is what `ask` is to be charged."""
+        charged = (str(ask.query.phase), ask.example, ask.prompt)
+        return (self.phase, self.example, self.prompt) == charged and self.tokens >= ask.tokens
+
+
+_FLIGHT = ", ".join(_Flight._fields)
+
+
+def _in_flight(con: sqlite3.Connection, key: str) -> _Flight | None:
+    row = con.execute(f"SELECT {_FLIGHT} FROM inflight WHERE query = ?", (key,)).fetchone()  # noqa: S608 - our own names
+    return None if row is None else _Flight(*row)
 
 
 def totals(con: sqlite3.Connection) -> Totals:
@@ -179,26 +198,33 @@ def reserve(
         "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: storable(ask.query.prompt) for ask in asks}.items()
     )
     con.execute("UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), most))
-    append(con, [ask.event(owner.session, "reserved", read=ask.tokens, note=ask.key_parts) for ask in asks])
+    append(
+        con,
+        [
+            ask.event(owner.session, "reserved", attempt=tries.get(ask.key, 0), read=ask.tokens, note=ask.key_parts)
+            for ask in asks
+        ],
+    )
 
 
 def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
-    """Mark as sent what is only reserved, by anyone; first reserve what nobody holds any more.
+    """Mark as sent what is only reserved, by anyone; first reserve what nobody holds, or somebody on another account.
 
     If answers cost more than was reserved for them, a batch that what is left doesn't cover is refused.
     """
     result, lost, tries = Claim([], [], []), [], []
     for ask in asks:
-        row = _in_flight(con, ask.key)
-        if row is None and answered(con, ask.key):
+        flight = _in_flight(con, ask.key)
+        if flight is None and answered(con, ask.key):
             result.known.append(ask)
-        elif row is not None and row[0] == "sent":
+        elif flight is not None and flight.state == "sent":
             result.theirs.append(ask)
         else:
             result.mine.append(ask)
-            tries.append(1 if row is None else 1 + row[1])
-            if row is None:
+            if flight is None or not flight.pays_for(ask):
                 lost.append(ask)
+            tries.append(1 if flight is None else 1 + flight.attempt)
+    _give_up(con, owner.session, "query = ?", [(ask.key,) for ask in lost])
     reserve(con, owner, lost, budget)
     if result.mine:
         _check_next(con, result.mine, budget)
@@ -287,19 +313,22 @@ def owners(con: sqlite3.Connection) -> list[Owner]:
 def settle(con: sqlite3.Connection, session: str, dead: Owner) -> None:
     """Release what a stream that has ended reserved, and count as spent what it sent."""
     con.execute("DELETE FROM streams WHERE session = ? AND stream = ?", dead)
+    _give_up(con, session, "session = ? AND stream = ?", [dead])
+
+
+def _give_up(con: sqlite3.Connection, session: str, which: str, values: Iterable[tuple[str | int, ...]]) -> None:
+    """Take queries off the list of those in flight: what was only reserved is released, what was sent is unknown."""
+    taken = f"DELETE FROM inflight WHERE {which} RETURNING query, {_FLIGHT}"  # noqa: S608 - our own conditions
     events = []
-    for key, state, phase, example, prompt, tokens, tries in con.execute(
-        "DELETE FROM inflight WHERE session = ? AND stream = ?"
-        " RETURNING query, state, phase, example, prompt, tokens, attempt",
-        dead,
-    ).fetchall():
-        common = (key, phase, example, prompt, tries)
-        if state == "sent":
+    for key, *row in (row for given in values for row in con.execute(taken, given).fetchall()):
+        flight = _Flight(*row)
+        common = (key, flight.phase, flight.example, flight.prompt, flight.attempt)
+        if flight.state == "sent":
             note = "sent, and never answered: it counts as spent"
-            events.append(Event(session, "unknown", *common, read=tokens, note=note))
+            events.append(Event(session, "unknown", *common, read=flight.tokens, note=note))
         else:
             events.append(Event(session, "released", *common))
-            _give_back(con, (scope_of(phase), example, prompt), tokens, "held = held - 1")
+            _give_back(con, (scope_of(flight.phase), flight.example, flight.prompt), flight.tokens, "held = held - 1")
     append(con, events)
 
 

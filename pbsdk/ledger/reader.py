@@ -103,8 +103,8 @@ class LedgerReader:
             try:
                 check_schema(self.schema(), self.folder)
                 self._check_mark(mark)
-            except BaseException:
-                self.close()
+            except BaseException as error:
+                self.__exit__(type(error), error, None)
                 raise
 
     def _open(self, address: str) -> sqlite3.Connection:
@@ -179,7 +179,9 @@ class LedgerReader:
     def head(self) -> tuple[int, str]:
         """Return the last record's number and hash."""
         ((seq, chain),) = self._all("SELECT records, head FROM totals")
-        return int(seq), str(chain)
+        if type(seq) is not int:
+            raise LedgerCorrupted(f"{self.folder} counts {seq!r} records, which no ledger has; use another run folder")
+        return seq, str(chain)
 
     def budgets(self) -> dict[str, QueryBudget]:
         """Return the budget of every session, in the order in which they opened the folder."""

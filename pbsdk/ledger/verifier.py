@@ -15,7 +15,7 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from pbsdk.errors import LedgerCorrupted
 from pbsdk.ledger.budget import SCOPE_OF_PHASE
@@ -47,6 +47,19 @@ _AFTER = {
     "unknown": {"sent"},
 }
 """Which states a query may be in before each record; a query that is not in flight has none."""
+
+
+class _Flight(NamedTuple):
+    """What the list of queries in flight must say of one, from its last records."""
+
+    session: str
+    state: str
+    phase: str
+    example: str
+    prompt: str
+    attempt: int
+    read: int
+    """The most that it can cost."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +98,7 @@ class _Verifier:
         self._reader = reader
         self._leaf = leaf
         self._model = reader.model().digest
-        self._in_flight: dict[str, str] = {}
+        self._in_flight: dict[str, _Flight] = {}
         self._sessions: set[str] = set()
         self._words: dict[int, str] = {}
         self._sets = {
@@ -149,12 +162,14 @@ class _Verifier:
             return
         if state == "hit":
             return
-        before = self._in_flight.pop(query, "")
+        flight = self._in_flight.pop(query, None)
+        before = flight.state if flight else ""
         if state not in _AFTER or before not in _AFTER[state]:
             raise self._broken(f"record {seq}: a query can't be {state} when it is {before or 'not in flight'}")
-        if state in {"reserved", "sent"}:
-            self._in_flight[query] = state
+        if flight and state == "sent":
+            self._in_flight[query] = flight._replace(session=record.session, state=state, attempt=record.attempt)
         if state == "reserved":
+            self._in_flight[query] = _Flight(*(getattr(record, name) for name in _Flight._fields))
             content, tokens = split_parts(note)
             if query_key(self._model, content, tokens) != query:
                 raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
@@ -163,9 +178,9 @@ class _Verifier:
         """Check the answer's bytes, and that its token set exists; remember the words that it was the first to show."""
         seq = record.seq
         self._words |= words_in(record.note)
-        raw, mode, filename, value = stored
-        if (raw, mode, filename) != (1, 1, None) or type(value) is not bytes:
+        if not _is_ours(*stored):
             raise self._broken(f"record {seq}: its answer is missing or was not written by pbsdk")
+        value = stored[-1]
         if answer_digest(value) != record.answer:
             raise self._broken(f"record {seq}: its answer was changed: it doesn't match its digest")
         name = set_named_in(value)
@@ -184,11 +199,11 @@ class _Verifier:
             " WHERE r.state = 'hit' AND (a.digest IS NULL OR a.digest <> r.answer OR a.seq > r.seq) ORDER BY r.seq LIMIT 1"
         ):
             raise self._broken(f"record {row[0]}: a hit on an answer that doesn't exist")
-        for key, raw, value in self._reader.select(
-            "SELECT c.key, c.raw, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
+        for key, *stored in self._reader.select(
+            "SELECT c.key, c.raw, c.mode, c.filename, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
         ):
-            name = key.removeprefix(SET_PREFIX) if type(key) is str else ""
-            if raw != 1 or type(value) is not bytes or not len(value) or len(value) % TOKEN_BYTES:
+            name, value = key.removeprefix(SET_PREFIX) if type(key) is str else "", stored[-1]
+            if not _is_ours(*stored) or not len(value) or len(value) % TOKEN_BYTES:
                 raise self._broken("it holds an answer that no record mentions")
             if set_digest(unpack_tokens(value)) != name:
                 raise self._broken(f"the token set {name} was changed, or no record mentions it")
@@ -228,11 +243,21 @@ class _Verifier:
         kept_totals = list(self._reader.select("SELECT passes, held, sent, failed, tokens FROM totals"))
         if kept_totals != [(*here, tokens)]:
             raise self._broken("the totals don't match the records")
-        listed = dict(self._reader.select("SELECT query, state FROM inflight"))
+        listed = {
+            key: _Flight(*row)
+            for key, *row in self._reader.select(
+                "SELECT query, session, state, phase, example, prompt, attempt, tokens FROM inflight"
+            )
+        }
         if listed != self._in_flight:
             odd = min(key for key in listed | self._in_flight if listed.get(key) != self._in_flight.get(key))
             rows = self._reader.select("SELECT coalesce(max(seq), 0) FROM records WHERE query = ?", odd)
             raise self._broken(f"record {next(rows)[0]}: the list of queries in flight doesn't match it")
+        for (query,) in self._reader.select(
+            "SELECT query FROM inflight i WHERE NOT EXISTS"
+            " (SELECT 1 FROM streams s WHERE s.session = i.session AND s.stream = i.stream) LIMIT 1"
+        ):
+            raise self._broken(f"the stream that has query {query} in flight is not listed, so nobody would settle it")
 
     def _rest(self) -> None:
         """Check what no record counts: the vocabulary, token sets, streams, and diskcache's own columns and settings."""
@@ -256,3 +281,8 @@ class _Verifier:
         )
         if odd:
             raise self._broken(f"diskcache's settings were changed: {', '.join(odd)}")
+
+
+def _is_ours(raw: object, mode: object, filename: object, value: object) -> bool:
+    """Return whether a row of diskcache's table is one that pbsdk writes: bytes, inside the database, not pickled."""
+    return (raw, mode, filename) == (1, 1, None) and type(value) is bytes

@@ -20,6 +20,7 @@ import numpy as np
 
 from pbsdk.backend import digest
 from pbsdk.errors import InputError
+from pbsdk.visible import has_half_character
 
 __all__ = ["Example", "read_examples", "read_labels", "text_rows"]
 
@@ -88,8 +89,10 @@ def _kind(value: Any, name: str) -> str:
     if value is None or type(value).__name__ in {"NAType", "NaTType"} or (isinstance(value, float) and np.isnan(value)):
         raise InputError(f"{name} is missing ({value}); drop or label that row")
     if isinstance(value, str):
-        if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+        if has_half_character(value):
             raise InputError(f"{name} is {value!r}, half of a character, which no file can hold; repair the label")
+        if value.endswith("\0"):
+            raise InputError(f"{name} is {value!r}, whose end an array would drop; remove the null character")
         return "str"
     if isinstance(value, bool | int):
         if not -(2**63) <= value < 2**64:
@@ -144,7 +147,7 @@ def text_rows(texts: Any, *, name: str = "texts") -> Sequence[Any]:
 
 def _example(row: Any, name: str) -> Example:
     if isinstance(row, str):
-        return Example(str(row))
+        return Example(_text(row, name))
     if isinstance(row, tuple | list) and len(row) == 2:
         return Example(*(_text(text, f"{name}[{at}]") for at, text in enumerate(row)))
     return Example(_text(row, name))
@@ -152,6 +155,10 @@ def _example(row: Any, name: str) -> Example:
 
 def _text(value: Any, name: str) -> str:
     if isinstance(value, str):
+        if has_half_character(value):
+            raise InputError(
+                f"{name} holds half of a character (a lone surrogate), which no model can read; repair the text"
+            )
         return str(value)
     if value is None or value != value:  # noqa: PLR0124 - NaN, or pandas' NA
         raise InputError(f"{name} is missing ({value}); drop that row, or put an empty text there")

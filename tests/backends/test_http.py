@@ -105,6 +105,9 @@ def test_a_text_costs_no_more_than_the_served_model_has_places_for():
     with serving(fake) as url, HttpBackend(url) as backend:
         assert backend.count_tokens(query("word " * 1000)) == backend.most_tokens(query("word " * 1000)) == 64
         assert backend.count_tokens(query("x")) < backend.most_tokens(query("x")) < 64
+    fake.identity = ModelIdentity("fake", {**fake.identity.details, "max_length": "9" * 5000})
+    with serving(fake) as url, HttpBackend(url) as backend:
+        assert backend.most_tokens(query("word " * 1000)) > 5000
 
 
 def test_each_query_s_own_failure_arrives_at_its_place():

@@ -225,6 +225,21 @@ def test_an_answer_that_cannot_be_right_is_never_used(tokenizer, change, binary)
             backend.fill([query("x")])
 
 
+def test_a_length_of_thousands_of_digits_is_a_bad_answer(tokenizer):
+    script = Triton(binary=True)
+
+    def answer(asked):
+        reply = script(asked)
+        more = {"Inference-Header-Content-Length": "9" * 5000} if asked.path.endswith("/infer") else {}
+        return Reply(reply.status, reply.body, {**reply.headers, **more})
+
+    with scripted(script) as server, KServeBackend("roberta", url=server.url, tokenizer=tokenizer) as backend:
+        assert len(backend.fill([query("x")])) == 1
+        server.answer = answer
+        with pytest.raises(BadAnswer, match="length"):
+            backend.fill([query("x")])
+
+
 @pytest.mark.parametrize("number", ["NaN", "Infinity", "1e400"])
 def test_numbers_that_are_none_are_never_used(tokenizer, number):
     script = Triton(binary=False, every_place=False)

@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import shutil
+import signal
 import sqlite3
 import stat
 import tempfile
@@ -429,8 +430,13 @@ TAMPERING = {
     "an answer unlisted": ["DELETE FROM answers WHERE seq = (SELECT min(seq) FROM answers)"],
     "an answer listed": ["INSERT INTO answers VALUES ('x', 'y', 3)"],
     "a token set changed": ["UPDATE Cache SET value = x'01000000' WHERE key LIKE 'tokens:%'"],
+    "a token set said to be pickled": ["UPDATE Cache SET mode = 4 WHERE key LIKE 'tokens:%'"],
+    "a token set said to be in a file": ["UPDATE Cache SET filename = 'x' WHERE key LIKE 'tokens:%'"],
     "a counter lowered": ["UPDATE passes SET sent = sent - 1 WHERE example = (SELECT min(example) FROM passes)"],
     "a pass forgotten": ["DELETE FROM passes WHERE scope = 'predict'"],
+    "half a record counted": ["UPDATE totals SET records = records + 0.5"],
+    "a number that is bytes": ["UPDATE totals SET records = x'00'"],
+    "the totals deleted": ["DELETE FROM totals"],
     "a total lowered": ["UPDATE totals SET passes = passes - 1"],
     "tokens lowered": ["UPDATE totals SET tokens = tokens - 1"],
     "a token set listed": ["INSERT INTO sets VALUES ('x')"],
@@ -458,6 +464,39 @@ def test_verify_finds(ledger, tmp_path, what):
     assert verify_run(run).records == verify_run(ledger).records
     edit(run, *((s,) for s in TAMPERING[what]))
     with pytest.raises(LedgerCorrupted):
+        verify_run(run)
+
+
+IN_FLIGHT = {
+    "its session": "UPDATE inflight SET session = (SELECT session || '0' FROM inflight LIMIT 1)",
+    "its stream": "UPDATE inflight SET stream = stream + 1",
+    "that stream unlisted": "DELETE FROM streams",
+    "its state": "UPDATE inflight SET state = 'reserved' WHERE state = 'sent'",
+    "its phase": "UPDATE inflight SET phase = 'predict'",
+    "its example": "UPDATE inflight SET example = (SELECT max(example) FROM inflight)",
+    "its prompt": "UPDATE inflight SET prompt = (SELECT max(prompt) FROM inflight)",
+    "its attempts": "UPDATE inflight SET attempt = attempt + 1",
+    "two costs": "UPDATE inflight SET tokens = CASE query WHEN (SELECT min(query) FROM inflight) THEN tokens + 1 "
+    "WHEN (SELECT max(query) FROM inflight) THEN tokens - 1 ELSE tokens END",
+}
+
+
+@pytest.fixture(scope="module")
+def killed(tmp_path_factory):
+    run = tmp_path_factory.mktemp("killed") / "run"
+    job = start("die", run, 3, 2, 2, 1)
+    job.communicate()
+    assert job.returncode == -signal.SIGKILL
+    return run
+
+
+@pytest.mark.parametrize("what", IN_FLIGHT)
+def test_verify_finds_what_was_changed_of_a_query_in_flight(killed, tmp_path, what):
+    run = tmp_path / "run"
+    shutil.copytree(killed, run)
+    verify_run(run)
+    edit(run, (IN_FLIGHT[what],))
+    with pytest.raises(LedgerCorrupted, match="in flight"):
         verify_run(run)
 
 

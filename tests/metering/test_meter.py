@@ -111,6 +111,37 @@ def test_two_streams_over_the_same_queries_in_one_thread_pay_once_and_never_wait
     lm.ledger.verify()
 
 
+def test_what_another_stream_reserved_for_another_phase_is_charged_to_whoever_sends_it(tmp_path):
+    lm = metered(tmp_path, budget=QueryBudget(passes=2, predict=1), batch_size=2)
+    training = lm.stream(grid(3, 2))
+    next(training)
+    lm.fill([query(2, 1, "predict")])
+    lm.ledger.verify()
+    with pytest.raises(BudgetExceeded, match="prediction"):
+        lm.fill([query(2, 0, "predict")])
+    assert len(list(training)) == 5
+    assert [(phase.phase, phase.passes, phase.hits) for phase in lm.audit().phases] == [
+        ("train", 5, 1),
+        ("predict", 1, 0),
+    ]
+    assert rows(lm, "SELECT scope, sum(held), sum(sent) FROM passes GROUP BY scope") == [
+        ("fit", 0, 5),
+        ("predict", 0, 1),
+    ]
+    lm.ledger.verify()
+
+
+def test_what_another_stream_reserved_without_a_limit_on_tokens_is_reserved_anew_under_one(tmp_path):
+    free = metered(tmp_path, budget=None, batch_size=2)
+    training = free.stream(grid(3, 1))
+    next(training)
+    with metered(tmp_path, budget=QueryBudget(passes=None, tokens=20)) as limited, pytest.raises(BudgetExceeded):
+        limited.fill([query(2)])
+    assert limited.backend.asked == []
+    assert len(list(training)) == 2
+    free.ledger.verify()
+
+
 def test_a_batch_over_budget_is_refused_whole_and_sends_nothing(tmp_path):
     lm = metered(tmp_path, budget=3)
     with pytest.raises(BudgetExceeded, match=r"1 of 5 examples.*passes=4"):

@@ -44,6 +44,8 @@ def test_pairs_are_read_from_many_shapes(texts):
     ("texts", "complaint"),
     [
         ("one text", "one string"),
+        (["a", "b \ud83d"], r"texts\[1\] holds half of a character"),
+        ([("a", "b"), ("c", "\ud83d")], r"texts\[1\]\[1\] holds half of a character"),
         (["a", None], r"texts\[1\] is missing"),
         (["a", float("nan")], r"texts\[1\] is missing"),
         (["a", 3], "is a int"),
@@ -89,6 +91,7 @@ def test_an_example_is_named_by_its_texts():
         ([dt.date(2026, 1, 1)] * 2, "is a date, which can't be a label"),
         ([1.0, float("inf")], r"labels\[1\] is inf: continuous"),
         (["x", "\ud800"], "half of a character"),
+        (["x", "x\0"], r"labels\[1\] is 'x\\x00', whose end an array would drop"),
         ([1, 2**64], "too large"),
         ([-1, 2**64 - 1], "too far apart"),
     ],

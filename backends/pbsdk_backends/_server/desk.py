@@ -17,8 +17,8 @@ from dataclasses import dataclass, field
 
 from fastapi import HTTPException
 
-from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, Tokens, answered_part
-from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable
+from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, Tokens, answered_part, has_half_character
+from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, InputError
 from pbsdk_backends._server.guard import Metrics
 from pbsdk_backends._server.stopping import Stop
 
@@ -68,6 +68,8 @@ class Desk:
         """Have the model answer queries when it is their turn."""
         if len(queries) > self.max_batch:
             raise HTTPException(413, f"{len(queries)} queries in one request; at most {self.max_batch} are allowed")
+        if any(has_half_character(part.text) for query in queries for part in query.parts):
+            raise InputError("a text holds half of a character (a lone surrogate), which no model can read")
         if len(self._inside) >= self._queue:
             raise HTTPException(429, "the queue is full", {"Retry-After": str(BUSY_SECONDS)})
         if self._closed:

@@ -61,7 +61,7 @@ class Tensor(BaseModel):
     """A named tensor, its data row by row, or as so many bytes after the JSON (`binary_data_size`)."""
 
     name: str
-    shape: list[Annotated[int, Field(ge=0)]]
+    shape: Annotated[list[Annotated[int, Field(ge=0, lt=1 << 63)]], Field(max_length=8)]
     datatype: str
     data: list[Any] | None = None
     parameters: dict[str, Any] = Field(default_factory=dict)
@@ -93,7 +93,7 @@ class Infer(BaseModel):
     @classmethod
     def read(cls, body: bytes, length: str | None) -> Infer:
         """Read a request: JSON, and after `length` bytes of it, if there is a length, the data of its tensors."""
-        if length is not None and not (length.isdecimal() and int(length) <= len(body)):
+        if length is not None and not (length.isdecimal() and len(length) <= 20 and int(length) <= len(body)):
             raise InputError(f"{HEADER_LENGTH} doesn't match the length of the request")
         end = len(body) if length is None else int(length)
         try:

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from tokenizers import Tokenizer
 
-from pbsdk.backend import MaskedQuery
+from pbsdk.backend import MaskedQuery, has_half_character
 from pbsdk.errors import QueryRefused
 from pbsdk_backends._tokens.chat import Frame
 
@@ -130,6 +130,10 @@ class Reader:
         parts = query.before_mask() if self._causal else query.parts
         if any(HIDDEN in part.text for part in parts):
             raise QueryRefused("a text contains U+FDD0, which is not a character; remove it")
+        if any(has_half_character(part.text) for part in parts):
+            raise QueryRefused(
+                "a text holds half of a character (a lone surrogate), which no tokenizer reads; repair it"
+            )
         if self._frame is not None:
             parts = self._frame.around(parts)
         text = "".join(self._mask if part.kind == "mask" else part.text for part in parts)

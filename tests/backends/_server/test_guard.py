@@ -87,9 +87,29 @@ HALF = "\ud800"
     ],
 )  # fmt: skip
 def test_half_a_surrogate_pair_is_the_clients_mistake(url, path, request_):
-    reply = requests.post(url + path, data=json.dumps(request_).encode(), headers=headers(), timeout=30)
-    assert 400 <= reply.status_code < 500
-    assert reply.json()["error"]
+    kind = {"Content-Type": "application/json"}
+    reply = requests.post(url + path, data=json.dumps(request_).encode(), headers=headers() | kind, timeout=30)
+    assert 400 <= reply.status_code < 500, reply.text
+    assert "valid dictionary" not in reply.json()["error"]  # it was read as what it is
+    with HttpBackend(url, api_key=TOKEN) as backend:
+        assert len(backend.fill([query("x")])) == 1
+
+
+@pytest.mark.parametrize("shape", [[2**62] * 100_000, [1] * 9, [10**30], [-1]])
+def test_a_tensor_has_few_dimensions_of_a_sane_size(url, shape):
+    request = {"inputs": [{"name": "text", "shape": shape, "datatype": "BYTES", "data": ["a <mask>"]}]}
+    reply = requests.post(f"{url}/v2/models/fake/infer", json=request, headers=headers(), timeout=10)
+    assert reply.status_code == 400
+    assert "shape" in reply.json()["error"]
+    assert len(reply.text) < 500
+
+
+@pytest.mark.parametrize("length", ["9" * 6000, "-1", "x", "3"])
+def test_a_length_that_is_none_is_the_clients_mistake(url, length):
+    more = {"Inference-Header-Content-Length": length}
+    reply = requests.post(f"{url}/v2/models/fake/infer", data=b"{}", headers=headers() | more, timeout=10)
+    assert reply.status_code == 400
+    assert "Length" in reply.json()["error"]
 
 
 def test_the_page_loads_nothing_and_describes_every_route(url):

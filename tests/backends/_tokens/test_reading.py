@@ -101,10 +101,11 @@ def test_a_prompt_that_does_not_fit_is_refused(folder_of):
         reader.read(ask("text", " a prompt with far too many words for this model " * 3))
 
 
-def test_the_reserved_character_is_refused(folder_of):
+@pytest.mark.parametrize(("text", "complaint"), [("a \ufdd0<mask> b", "U\\+FDD0"), ("a \ud83d", "half of a character")])
+def test_characters_that_no_tokenizer_reads_are_refused(folder_of, text, complaint):
     _, reader = reader_for(folder_of("roberta"), "roberta")
-    with pytest.raises(QueryRefused, match="U\\+FDD0"):
-        reader.read(ask("a \ufdd0<mask> b"))
+    with pytest.raises(QueryRefused, match=complaint):
+        reader.read(ask(text))
 
 
 def test_a_causal_model_with_nothing_to_read_starts_at_its_first_token(folder_of):
