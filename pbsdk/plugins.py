@@ -58,6 +58,7 @@ class PluginGroup:
 
 
 _EXTRAS = {
+    "gguf": "gguf",
     "http": "remote",
     "huggingface": "remote",
     "kserve": "remote",

@@ -138,6 +138,7 @@ def test_every_extra_that_pyproject_names_is_looked_at(healthy, tmp_path):
     found = Doctor(tmp_path).look()
     assert {extra.name for extra in found.extras} == {
         "demo",
+        "gguf",
         "local",
         "notebook",
         "plot",

@@ -27,6 +27,7 @@ from pbsdk.plugins import HEADS
 from pbsdk.testing import FakeBackend
 from pbsdk_backends import huggingface
 from pbsdk_backends.serve import serving
+from pbsdk_backends.smollm2 import find_file
 
 ADDRESS = "http://127.0.0.1:8000"
 NEVER_ENDS = {"serve"}
@@ -87,6 +88,13 @@ def downloaded():
     yield {}, {}
 
 
+@contextlib.contextmanager
+def a_file_of_llama_cpp():
+    file = find_file()
+    Path(file.name).symlink_to(file)
+    yield {}, {}
+
+
 def write_table(name, part, heads=("text", "label")):
     with Path(name).open("w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([heads, *zip(part.texts, part.labels, strict=True)])
@@ -132,6 +140,7 @@ STAND_INS = {
     "how-to/budgets.md": tutorials_table,
     "how-to/reproduce.md": benchmark,
     "how-to/scaling.md": tutorials_table,
+    "providers/gguf.md": a_file_of_llama_cpp,
     "providers/http.md": own_server,
     "providers/huggingface.md": hub,
     "providers/kserve.md": triton,

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -27,7 +28,7 @@ from pbsdk.backend import MaskedQuery, has_half_character
 from pbsdk.errors import QueryRefused
 from pbsdk_backends._tokens.chat import Frame
 
-__all__ = ["Reader", "Reading", "plain_copy", "surface_words"]
+__all__ = ["Encoded", "Reader", "Reading", "TokenReader", "plain_copy", "surface_words"]
 
 HIDDEN = "\ufdd0"
 """A Unicode noncharacter: it has no meaning, and is never part of a text."""
@@ -41,6 +42,16 @@ class Reading(NamedTuple):
     """The place whose distribution is the answer: the mask, or a causal model's last token."""
     cut: int
     """How many tokens of input were left out."""
+
+
+class Encoded(NamedTuple):
+    """A text as tokens."""
+
+    ids: list[int]
+    offsets: list[tuple[int, int]]
+    """Where each token's characters start and stop; the tokens of one character overlap."""
+    added: list[bool]
+    """Which tokens the tokenizer put around the text."""
 
 
 def plain_copy(tokenizer: Any) -> Tokenizer:
@@ -112,18 +123,38 @@ def _share_cut(counts: Sequence[int], cut: int) -> list[int]:
     return kept
 
 
-class Reader:
-    """Reads queries for one model: `causal` ones up to the mask, others whole."""
+class TokenReader(ABC):
+    """Reads queries for one model, `causal` ones up to the mask, others whole, whatever tokenises them.
 
-    def __init__(self, tokenizer: Any, *, causal: bool, max_length: int, frame: Frame | None = None) -> None:
-        self._plain = plain_copy(tokenizer)
-        self._frame = frame and Frame(*(_respelled(text, self._plain) for text in frame))
+    Args:
+        causal: whether the model reads nothing after the mask.
+        max_length: how many tokens it reads at most.
+        mask_id: the mask's token, if it has one.
+        mask: how the mask is written for `encode`.
+        start: what is read where there is nothing to read.
+        frame: what a chat template writes around the user's words, spelled for `encode`.
+    """
+
+    def __init__(  # noqa: PLR0913 - facts about a tokenizer, all keywords
+        self,
+        *,
+        causal: bool,
+        max_length: int,
+        mask_id: int | None = None,
+        mask: str = "",
+        start: Sequence[int] = (),
+        frame: Frame | None = None,
+    ) -> None:
         self._causal = causal
         self._max_length = max_length
-        self._mask_id: int | None = tokenizer.mask_token_id
-        self._mask = "" if causal else self._plain.id_to_token(tokenizer.mask_token_id) or ""
-        starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        self._start = next(([token] for token in starts if token is not None), [])
+        self._mask_id = mask_id
+        self._mask = mask
+        self._start = list(start)
+        self._frame = frame
+
+    @abstractmethod
+    def encode(self, text: str, *, opened: bool) -> Encoded:
+        """Return a text's tokens, read as plain text; not `opened` ones with what the tokenizer puts around a text."""
 
     def read(self, query: MaskedQuery) -> Reading:
         """Return the query's tokens, cut to the model's length."""
@@ -145,8 +176,7 @@ class Reader:
             if part.kind == "input":
                 spans.append((start, end))
         # A template writes the opening token itself.
-        encoding = self._plain.encode(text, add_special_tokens=self._frame is None)
-        ids, offsets, added = encoding.ids, encoding.offsets, encoding.special_tokens_mask
+        ids, offsets, added = self.encode(text, opened=self._frame is not None)
         if self._causal:
             while ids and added[len(ids) - 1]:  # a closing token would be read as the end of the text
                 ids = ids[:-1]
@@ -184,3 +214,24 @@ class Reader:
                 end -= 1  # the bytes of one character are kept or cut together
             gone.update(tokens[end:])
         return gone
+
+
+class Reader(TokenReader):
+    """Reads queries with a tokenizer of transformers, or one that has what reading needs of it."""
+
+    def __init__(self, tokenizer: Any, *, causal: bool, max_length: int, frame: Frame | None = None) -> None:
+        self._plain = plain_copy(tokenizer)
+        starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
+        super().__init__(
+            causal=causal,
+            max_length=max_length,
+            mask_id=tokenizer.mask_token_id,
+            mask="" if causal else self._plain.id_to_token(tokenizer.mask_token_id) or "",
+            start=next(([token] for token in starts if token is not None), []),
+            frame=frame and Frame(*(_respelled(text, self._plain) for text in frame)),
+        )
+
+    def encode(self, text: str, *, opened: bool) -> Encoded:
+        """Return a text's tokens; control tokens that it writes out are plain text."""
+        encoding = self._plain.encode(text, add_special_tokens=not opened)
+        return Encoded(encoding.ids, encoding.offsets, list(map(bool, encoding.special_tokens_mask)))
