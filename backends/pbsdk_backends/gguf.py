@@ -87,13 +87,13 @@ class GGUFBackend(MaskedLMBackend):
         }
         file = _checked(Path(model).expanduser())
         weights = _digest(file)
-        self._engine: Engine | None = Engine(file, context=max_length, threads=threads, gpu_layers=gpu_layers)
-        if max_length > self._engine.longest:
-            raise InputError(f"max_length={max_length} must be between 1 and the model's {self._engine.longest}")
+        engine = Engine(file, context=max_length, threads=threads, gpu_layers=gpu_layers)
+        if max_length > engine.longest:
+            raise InputError(f"max_length={max_length} must be between 1 and the model's {engine.longest}")
         self._lock = threading.Lock()
-        self._reader = _Reader(self._engine, max_length)
-        self._top = None if top is None or top >= self._engine.size else top
-        self.vocabulary = Vocabulary(self._engine.words())
+        self._opened: _Reader | None = _Reader(engine, max_length)
+        self._top = None if top is None or top >= engine.size else top
+        self.vocabulary = Vocabulary(engine.words())
         details = {"adapter": self.protocol, "kind": "causal", "weights": weights, "max_length": str(max_length)}
         if self._top is not None:
             details["top"] = str(self._top)
@@ -116,13 +116,12 @@ class GGUFBackend(MaskedLMBackend):
         return [answers[place] for place in range(len(queries))]
 
     def _answer(self, reading: Reading, tokens: Tokens | None) -> MaskDistribution:
-        shown, values = self._running.answer(reading.ids, self._top)
-        counts = {"read_tokens": len(reading.ids), "cut_tokens": reading.cut}
+        shown, values = self._reader.engine.answer(reading.ids, self._top)
+        read, cut = len(reading.ids), reading.cut
         if self._top is not None:
-            return MaskDistribution.from_logprobs(values, shown, top=True, **counts)
-        if tokens is not None:
-            return MaskDistribution.from_logprobs(values[np.asarray(tokens)], tokens, **counts)
-        return MaskDistribution.from_logprobs(values, **counts)
+            return MaskDistribution.from_logprobs(values, shown, top=True, read_tokens=read, cut_tokens=cut)
+        chosen = values if tokens is None else values[np.asarray(tokens)]
+        return MaskDistribution.from_logprobs(chosen, tokens, read_tokens=read, cut_tokens=cut)
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model reads of the query, exactly."""
@@ -134,13 +133,13 @@ class GGUFBackend(MaskedLMBackend):
 
     def close(self) -> None:
         """Free the model's memory."""
-        self._engine = None
+        self._opened = None
 
     @property
-    def _running(self) -> Engine:
-        if self._engine is None:
+    def _reader(self) -> _Reader:
+        if self._opened is None:
             raise BackendUnavailable("this backend is closed; connect again", retryable=False)
-        return self._engine
+        return self._opened
 
 
 class _Reader(TokenReader):
@@ -150,12 +149,12 @@ class _Reader(TokenReader):
         bare, whole = ([piece.token for piece in engine.pieces("a", opened=opened)] for opened in (True, False))
         ahead = next(start for start in range(len(whole)) if whole[start : start + len(bare)] == bare)
         super().__init__(causal=True, max_length=max_length, start=whole[:ahead])
-        self._engine = engine
+        self.engine = engine
         self._ahead, self._behind = ahead, len(whole) - ahead - len(bare)
 
     def encode(self, text: str, *, opened: bool) -> Encoded:
         """Return a text's tokens."""
-        pieces = self._engine.pieces(text, opened=opened)
+        pieces = self.engine.pieces(text, opened=opened)
         ahead, behind = (0, 0) if opened else (self._ahead, self._behind)
         spoken = pieces[ahead : len(pieces) - behind]
         offsets = _offsets([piece.spelled for piece in spoken], text)
