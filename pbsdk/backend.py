@@ -378,6 +378,10 @@ class MaskedLMBackend(ABC):
         """
         return max(self.count_tokens(query), most_tokens_of(query.text(self.mask_token)))
 
+    def remaining(self) -> Mapping[str, float]:
+        """Return what whoever serves the model last said is left of an allowance, by its name; nothing by default."""
+        return {}
+
     @classmethod
     def checkup(cls) -> Checkup:
         """Return what `pbsdk doctor` should report, without loading a model or sending anything."""

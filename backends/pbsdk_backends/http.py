@@ -24,11 +24,19 @@ from pbsdk.backend import (
     Tokens,
     Vocabulary,
 )
-from pbsdk.errors import BackendError, BadAnswer, ModelUnusable
+from pbsdk.errors import BackendError, BadAnswer, BudgetExceeded, ModelUnusable
 from pbsdk_backends._protocol import wire as _wire
 from pbsdk_backends._remote.keys import describe_keys
 from pbsdk_backends._remote.parallel import Job
-from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
+from pbsdk_backends._remote.transport import (
+    HttpRefusal,
+    Network,
+    NetworkOptions,
+    Transport,
+    read_json,
+    setup_error,
+    validated,
+)
 
 __all__ = ["HttpBackend"]
 
@@ -69,6 +77,7 @@ class HttpBackend(MaskedLMBackend):
         except BaseException:
             self.close()
             raise
+        self._remaining: dict[str, float] = {}
         self.mask_token = self._card.mask_token
         self._model = self.identity.digest
         self.abilities = self._card.abilities(self._card.max_batch * self._transport.network.workers)
@@ -94,6 +103,10 @@ class HttpBackend(MaskedLMBackend):
         """Return the most tokens that the server's model can read: no more than it has places for."""
         return self._cut(super().most_tokens(query))
 
+    def remaining(self) -> dict[str, float]:
+        """Return what the server last said is left of an allowance there."""
+        return self._remaining
+
     def _cut(self, tokens: int) -> int:
         length = self.identity.details.get("max_length", "")  # a model of which texts are cut by tokens names it
         return min(tokens, int(length)) if length.isdecimal() and len(length) <= 20 else tokens
@@ -106,7 +119,14 @@ class HttpBackend(MaskedLMBackend):
         asked = tokens if self.abilities.chosen else None
         known = self.vocabulary.known if isinstance(self.vocabulary, OpenVocabulary) else {}
         words = {int(token): known[int(token)] for token in asked if int(token) in known} if asked is not None else {}
-        reply = self._transport.post("/v1/fill", _wire.encode_request(self._model, queries, asked, words))
+        try:
+            reply = self._transport.post("/v1/fill", _wire.encode_request(self._model, queries, asked, words))
+        except HttpRefusal as refusal:
+            if refusal.status == 402:
+                raise BudgetExceeded(str(refusal)) from None
+            raise
+        if told := reply.headers.get(_wire.REMAINING):
+            self._remaining = _wire.read_remaining(told)
         outcome = _wire.decode_answers(reply.body, self._model, queries, asked=asked)
         for answer in outcome.answered.values():
             self._check(answer)

@@ -27,6 +27,7 @@ from pbsdk.errors import (
     BackendTimeout,
     BackendUnavailable,
     BadAnswer,
+    BudgetExceeded,
     InputError,
     MissingExtra,
     PbsdkError,
@@ -44,6 +45,7 @@ try:
     from starlette.responses import JSONResponse
 
     from pbsdk_backends._server.desk import BUSY_SECONDS, Desk
+    from pbsdk_backends._server.gate import Doorkeeper, Gate
     from pbsdk_backends._server.guard import Guard, Metrics
     from pbsdk_backends._server.hosts import Hosts
     from pbsdk_backends._server.listening import Server, listen
@@ -76,6 +78,7 @@ def create_app(  # noqa: PLR0913 - settings that are independent, given by keywo
     backend: MaskedLMBackend,
     *,
     token: str | SecretStr | None = None,
+    gate: Gate | None = None,
     max_batch: int = 256,
     max_bytes: int = 8 << 20,
     queue: int = 64,
@@ -86,6 +89,7 @@ def create_app(  # noqa: PLR0913 - settings that are independent, given by keywo
     Args:
         backend: any backend; closing it is left to the caller.
         token: what a client must send as `Authorization: Bearer ...`; None for no token.
+        gate: who may ask, each by a token and within limits of their own, in place of one token for all.
         max_batch: queries that one request may hold.
         max_bytes: bytes that one request may have.
         queue: requests that may wait; further ones are answered with 429.
@@ -94,7 +98,9 @@ def create_app(  # noqa: PLR0913 - settings that are independent, given by keywo
     """
     if min(max_batch, max_bytes, queue) < 1:
         raise InputError("max_batch, max_bytes and queue must be at least 1")
-    secret = _secret(token)
+    if token is not None and gate is not None:
+        raise InputError("a gate's members have tokens of their own; leave out token")
+    secret, door = _secret(token), None if gate is None else Doorkeeper(gate)
     metrics, stop = Metrics(), Stop()
     desk = Desk(backend, queue=queue, max_batch=max_batch, metrics=metrics, stop=stop)
 
@@ -102,6 +108,8 @@ def create_app(  # noqa: PLR0913 - settings that are independent, given by keywo
     async def lifespan(served: FastAPI) -> AsyncIterator[None]:
         yield
         desk.close(getattr(served.state, "until", time.monotonic() + PARTING_SECONDS))
+        if door is not None:
+            door.close()
 
     app = FastAPI(
         title="pbsdk serve",
@@ -113,7 +121,7 @@ def create_app(  # noqa: PLR0913 - settings that are independent, given by keywo
     )
     hosts = Hosts(allow_hosts)
     app.state.stop, app.state.hosts = stop, hosts
-    app.add_middleware(Guard, token=secret, hosts=hosts, max_bytes=max_bytes, metrics=metrics, stop=stop)
+    app.add_middleware(Guard, token=secret, door=door, hosts=hosts, max_bytes=max_bytes, metrics=metrics, stop=stop)
     add_page(app)
     _add_errors(app)
     _add_own(app, desk)
@@ -141,6 +149,10 @@ def _add_errors(app: FastAPI) -> None:
         return JSONResponse({"error": said}, 422)
 
     async def ours(_: Request, error: Exception) -> JSONResponse:
+        if isinstance(error, BudgetExceeded):
+            said = error.with_cure("ask whoever runs this server") if error.limit else str(error)
+            about = {"limit": error.limit, "allowed": error.allowed, "asked": error.asked, "left": error.left}
+            return JSONResponse({"error": said, **about}, 402)
         if not isinstance(error, BackendError):
             return JSONResponse({"error": str(error)}, 400)
         status = next((_STATUS[kind] for kind in _STATUS if isinstance(error, kind)), 500)
@@ -301,6 +313,7 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
     host: str = "127.0.0.1",
     port: int = 8000,
     token: str | SecretStr | None = None,
+    gate: Gate | None = None,
     max_batch: int = 256,
     max_bytes: int = 8 << 20,
     queue: int = 64,
@@ -316,6 +329,7 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
         host: the address to listen on; one that others can reach needs a token.
         port: 0 for any free one.
         token: see `create_app`.
+        gate: see `create_app`.
         max_batch: see `create_app`.
         max_bytes: see `create_app`.
         queue: see `create_app`.
@@ -328,13 +342,14 @@ def serve(  # noqa: PLR0913 - settings that are independent, given by keyword
     app = create_app(
         backend,
         token=token,
+        gate=gate,
         max_batch=max_batch,
         max_bytes=max_bytes,
         queue=queue,
         allow_hosts=allow_hosts,
     )
     app.state.hosts.answer_to(host)
-    listener = listen(host, port, public=token is not None)
+    listener = listen(host, port, public=(token or gate) is not None)
     with contextlib.closing(listener):
         Server(app, listener, grace=grace, max_connections=max_connections, ready=ready).run(sockets=[listener])
 
@@ -350,7 +365,7 @@ def serving(backend: MaskedLMBackend, **options: Any) -> Iterator[str]:
     grace, most = options.pop("grace", 30.0), options.pop("max_connections", 256)
     app = create_app(backend, token=token, **options)
     app.state.hosts.answer_to(host)
-    listener = listen(host, port, public=token is not None)
+    listener = listen(host, port, public=(token or options.get("gate")) is not None)
     with contextlib.closing(listener):
         server = Server(app, listener, grace=grace, max_connections=most, ready=lambda _: listening.set())
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)

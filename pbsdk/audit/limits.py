@@ -103,8 +103,11 @@ def _uses(budget: QueryBudget, most: dict[str, int], spent: Totals) -> list[Use]
     ]
 
 
-def verdict(uses: Sequence[Use], held: Sequence[LimitsHeld] = ()) -> tuple[bool, str]:
-    """Return whether all is within its limit, and by how much; limits that `held` and were exceeded are named too."""
+def verdict(uses: Sequence[Use], held: Sequence[LimitsHeld] = (), exceeded: Sequence[str] = ()) -> tuple[bool, str]:
+    """Return whether all is within its limit, and by how much; limits that `held` and were exceeded are named too.
+
+    `exceeded` are limits of another kind that were.
+    """
     limited = [(name, used, limit) for name, used, limit in uses if limit is not None]
     over = [part for limits in held if not limits.within for part in [_exceeded(limits, several=len(held) > 1)]]
     if not held:
@@ -114,6 +117,7 @@ def verdict(uses: Sequence[Use], held: Sequence[LimitsHeld] = ()) -> tuple[bool,
             for name, used, limit in limited
             if used > limit * (1 + 1e-9)
         ]
+    over += exceeded
     if over:
         return False, f"{_OVER}{'; '.join(over)}"
     parts = [

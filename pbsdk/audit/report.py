@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict
 from pbsdk.audit import page as report_page
 from pbsdk.audit import text as report_text
 from pbsdk.audit.limits import LimitsHeld, Period, Use, iso, judged, periods, verdict, widest
+from pbsdk.audit.team import MemberReport, Remaining, exceeded, remaining, team
 from pbsdk.backend import Phase
 from pbsdk.ledger import canaries
 from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, Totals, scope_of
@@ -33,9 +34,11 @@ __all__ = [
     "Latency",
     "LimitReport",
     "LimitsHeld",
+    "MemberReport",
     "PassCount",
     "PhaseReport",
     "PromptReport",
+    "Remaining",
     "ScopeReport",
     "Stretch",
     "Timeline",
@@ -183,6 +186,10 @@ class AuditReport(_Part):
     prompts: list[PromptReport]
     scopes: list[ScopeReport]
     totals: list[LimitReport]
+    members: list[MemberReport]
+    """By name, where a team shares the run folder."""
+    remaining: Remaining | None
+    """What a server in front of the model said last; None if none ever did."""
     timeline: Timeline
     canaries: list[CanaryCheck]
     within_budget: bool
@@ -209,7 +216,8 @@ class AuditReport(_Part):
             last = budget or now or latest or next(reversed(reader.budgets().values()), QueryBudget())
             under = [] if budget else asked
             scopes, totals = _scopes(counter, last, under), _totals(reader.totals(), last, under)
-            within, said = verdict(_uses(scopes, totals), [] if budget else held)
+            members = team(reader)
+            within, said = verdict(_uses(scopes, totals), [] if budget else held, exceeded(members))
             model, flying = reader.model(), counter.in_flight()
             return cls(
                 run=str(reader.folder),
@@ -228,6 +236,8 @@ class AuditReport(_Part):
                 prompts=_prompts(counter, last, reader.names()),
                 scopes=scopes,
                 totals=totals,
+                members=members,
+                remaining=remaining(reader),
                 timeline=_timeline(counter),
                 canaries=canaries.checks(reader),
                 within_budget=within,

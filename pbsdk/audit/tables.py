@@ -5,7 +5,7 @@ Terminal, Markdown and HTML all print these tables, so they can't disagree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pbsdk.formatting import Cell, Table, duration, limit, milliseconds, moment, number, one_line, percent, rate
@@ -13,7 +13,7 @@ from pbsdk.formatting import Cell, Table, duration, limit, milliseconds, moment,
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
 
-__all__ = ["PHASE_ROWS", "outcomes", "passes_spread", "tables", "used_of_limits"]
+__all__ = ["PHASE_ROWS", "amounts", "outcomes", "passes_spread", "tables", "used_of_limits"]
 
 
 def spread(pairs: list[Any]) -> str:
@@ -42,6 +42,17 @@ PHASE_ROWS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
     ("latency, 99th percentile", "latency.p99", milliseconds),
     ("time at the model", "seconds", duration),
     ("answers per second", "throughput", rate),
+    ("money", "money", number),
+)
+
+_MEMBER_COLUMNS: tuple[tuple[str, str, Callable[[Any], str]], ...] = (
+    ("member", "name", one_line),
+    ("passes", "passes", number),
+    ("hits", "hits", number),
+    ("attempts", "attempts", number),
+    ("failed", "failed", number),
+    ("unknown", "unknown", number),
+    ("tokens", "tokens", number),
     ("money", "money", number),
 )
 
@@ -93,8 +104,8 @@ def passes_spread(report: AuditReport) -> list[tuple[str, dict[int, int], int | 
 
 
 def tables(report: AuditReport) -> list[Table]:
-    """Return the report's tables: limits, phases, prompts, and canaries if any were asked."""
-    found = [_limits(report), _phases(report), _prompts(report), _canaries(report)]
+    """Return the report's tables: limits, members if there are any, phases, prompts, and canaries if any were asked."""
+    found = [_limits(report), _members(report), _phases(report), _prompts(report), _canaries(report)]
     return [table for table in found if table.rows and len(table.header) > 1]
 
 
@@ -130,6 +141,23 @@ def _limits(report: AuditReport) -> Table:
         for at, total in enumerate(report.totals)
     ]
     return Table("Limits", ["limit", "used", "limit", "left", "examples"], rows)
+
+
+def _members(report: AuditReport) -> Table:
+    columns = [column for column in _MEMBER_COLUMNS if column[1] != "money" or report.priced]
+    rows = [
+        [
+            *(_cell(member, f"members.{at}", path, write) for _, path, write in columns),
+            Cell(amounts(member.left) or "any"),
+        ]
+        for at, member in enumerate(report.members)
+    ]
+    return Table("Members", [*(name for name, _, _ in columns), "left"], rows)
+
+
+def amounts(named: Mapping[str, float]) -> str:
+    """Write amounts by name: `12 passes, 0.5 money`."""
+    return ", ".join(f"{number(amount)} {name}" for name, amount in named.items())
 
 
 def _phases(report: AuditReport) -> Table:

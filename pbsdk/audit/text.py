@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from pbsdk.audit.tables import tables
+from pbsdk.audit.tables import amounts, tables
 from pbsdk.formatting import Table, duration, moment, number, one_line
 from pbsdk.visible import visible
 
@@ -34,6 +34,8 @@ def opening(report: AuditReport) -> list[str]:
     ]
     if report.reserved or report.under_way:
         lines.append(f"now: {number(report.under_way)} queries at the model, {number(report.reserved)} reserved")
+    if report.remaining:
+        lines.append(f"left at the server, as of {moment(report.remaining.time)}: {amounts(report.remaining.left)}")
     time = report.timeline
     lines.append(f"from {moment(time.start)} to {moment(time.end)}")
     if any(stretch.answers for stretch in time.stretches):

@@ -20,6 +20,7 @@ from pbsdk.cli import (
     explain,
     fit,
     keys,
+    members,
     parity,
     plan,
     predict,
@@ -41,7 +42,7 @@ _PANELS: dict[str, tuple[Any, ...]] = {
     "Train and predict": (fit.fit, predict.predict, explain.explain),
     "Prompts": (prompts.prompts,),
     "Budget and proof": (plan.plan, audit.audit, keys.keys, why_miss.why_miss),
-    "Models and servers": (backends.backends, serve.serve, parity.parity, record.record),
+    "Models and servers": (backends.backends, serve.serve, members.members, parity.parity, record.record),
     "Research": (reproduce.reproduce,),
     "Help": (doctor.doctor,),
 }

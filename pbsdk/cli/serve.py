@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.cli._common import Options, read_options, say
+from pbsdk.cli._common import (
+    Money,
+    Options,
+    PricePer1kTokens,
+    PricePerPass,
+    Tokens,
+    Total,
+    plainly,
+    read_options,
+    say,
+)
+from pbsdk.errors import InputError
 from pbsdk.plugins import SERVERS
 
 __all__ = ["serve"]
@@ -35,19 +48,53 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     ] = None,
     max_connections: Annotated[int, typer.Option(help="How many connections one address may have.")] = 256,
     grace: Annotated[float, typer.Option(help="Seconds for requests under way once it is told to stop.")] = 30.0,
+    members: Annotated[
+        Path | None,
+        typer.Option(help="Who may ask, and how much: see `pbsdk members`. Needs --run.", show_default=False),
+    ] = None,
+    run: Annotated[
+        Path | None,
+        typer.Option(
+            help="The folder that records what members ask, and answers twice for one pass.", show_default=False
+        ),
+    ] = None,
+    total: Total = None,
+    tokens: Tokens = None,
+    money: Money = None,
+    price_per_pass: PricePerPass = 0.0,
+    price_per_1k_tokens: PricePer1kTokens = 0.0,
 ) -> None:
     """Serve a backend over HTTP: pbsdk's own protocol, Hugging Face fill-mask, and Open Inference v2.
 
     In another terminal, or on another machine: `connect("http", url="http://127.0.0.1:8000")`.
 
+    With --members it is a gate for a team: each member asks by a token and within an allowance, all share the answers and
+    one record, and --total, --tokens and --money limit them together.
+
     Examples:
         pbsdk serve smollm2
         pbsdk serve local -o model=roberta-large --port 8001
+        pbsdk serve smollm2 --members team.json --run runs/team
     """
     from pbsdk.connecting import open_backend
 
     server = SERVERS.load("http")
-    with open_backend(backend, **read_options(option)) as model:
+    limits = {"total": total, "tokens": tokens, "money": money}
+    prices = {"price_per_pass": price_per_pass, "price_per_1k_tokens": price_per_1k_tokens}
+    if members is None and (
+        run is not None or any(value is not None for value in limits.values()) or any(prices.values())
+    ):
+        raise InputError("--run, limits and prices belong to a gate; name who may ask with --members")
+    if members is not None and (run is None or token is not None):
+        raise InputError("a gate's members have tokens of their own and share a run folder: give --run, and no --token")
+    with plainly(), open_backend(backend, **read_options(option)) as model, ExitStack() as stack:
+        gate = None
+        if members is not None and run is not None:
+            from pbsdk.ledger.budget import QueryBudget
+            from pbsdk.metering.gate import Gate
+
+            gate = Gate(model, run, members, QueryBudget(passes=None, predict=None, **limits, **prices))  # type: ignore[arg-type]
+            stack.callback(gate.close)
 
         def ready(address: str) -> None:
             say(f"serving {model.identity.name} at {address} (OpenAPI page: {address}/docs); Ctrl-C stops it", err=True)
@@ -57,6 +104,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
             host=host,
             port=port,
             token=token,
+            gate=gate,
             max_batch=max_batch,
             queue=queue,
             allow_hosts=allow_host or (),

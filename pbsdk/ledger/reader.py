@@ -188,6 +188,11 @@ class LedgerReader:
         rows = self.select("SELECT session, note FROM records WHERE state = 'opened' ORDER BY seq")
         return {str(session): QueryBudget.from_dict(json.loads(str(note))["budget"]) for session, note in rows}
 
+    def remaining(self) -> tuple[int, dict[str, float]] | None:
+        """Return what a server in front of the model last said is left there, and when; None if none ever did."""
+        rows = self._all("SELECT time, note FROM records WHERE state = 'allowed' ORDER BY seq DESC LIMIT 1")
+        return (int(rows[0][0]), {str(name): float(n) for name, n in json.loads(rows[0][1]).items()}) if rows else None
+
     def totals(self) -> Totals:
         """Return what is spent or reserved in all."""
         (row,) = self._all("SELECT passes, held + sent, failed, tokens FROM totals")

@@ -160,7 +160,7 @@ class _Verifier:
                 raise self._broken(f"record {seq}: the folder names a different model than the one that was asked")
             self._sessions.add(record.session)
             return
-        if state == "hit":
+        if state in {"hit", "allowed"}:
             return
         flight = self._in_flight.pop(query, None)
         before = flight.state if flight else ""

@@ -16,7 +16,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -33,6 +33,7 @@ from pbsdk.ledger.folder import RunFolder
 from pbsdk.ledger.inflight import Ask, Claim, Failed, Owner, Result
 from pbsdk.ledger.liveness import Session, folder_lock
 from pbsdk.ledger.reader import LedgerReader, ledger_error
+from pbsdk.ledger.shares import Member, Share, Shares
 from pbsdk.ledger.verifier import Verification, verify_run
 from pbsdk.version import __version__
 
@@ -49,10 +50,19 @@ class QueryLedger(forking.Forkable):
     Safe to share between threads, and a folder between processes on one machine (not over NFS).
     """
 
-    def __init__(self, run: str | os.PathLike[str], identity: ModelIdentity, budget: QueryBudget | None = None) -> None:
+    def __init__(
+        self,
+        run: str | os.PathLike[str],
+        identity: ModelIdentity,
+        budget: QueryBudget | None = None,
+        *,
+        member: Member | None = None,
+    ) -> None:
         self.folder = Path(run).expanduser()
         self.identity = identity
         self.budget = budget or QueryBudget()
+        self.member = member
+        self._shares = Shares()
         self._run = RunFolder(self.folder, identity)
         self._sets: dict[str, Tokens] = {}
         self._streams: set[int] = set()
@@ -88,6 +98,8 @@ class QueryLedger(forking.Forkable):
 
     def _new_session(self) -> Session:
         note = {"pbsdk": __version__, "model": self.identity.to_json(), "budget": self.budget.to_dict()}
+        if self.member is not None:
+            note["member"] = self.member.to_dict()
         try:
             with folder_lock(self._run.place):
                 session = Session(self._run.place)
@@ -174,6 +186,7 @@ class QueryLedger(forking.Forkable):
         """Reserve all of the queries that nobody has answered or reserved, or raise `BudgetExceeded`."""
         owner = Owner(self.session, stream)
         with self._run.transaction() as con:
+            self._check_share(con, lambda: accounts.missing(con, asks))
             self._settle_dead(con, owner.session)
             accounts.reserve(con, owner, accounts.missing(con, asks), self.budget)
 
@@ -181,6 +194,7 @@ class QueryLedger(forking.Forkable):
         """Mark as sent what this stream may send now; reserve again what was given up in the meantime."""
         owner = Owner(self.session, stream)
         with self._run.transaction() as con:
+            self._check_share(con, lambda: [ask for ask in asks if not accounts.answered(con, ask.key)])
             self._settle_dead(con, owner.session)
             return accounts.claim(con, owner, asks, self.budget)
 
@@ -210,13 +224,37 @@ class QueryLedger(forking.Forkable):
             return
         owner, refusal = Owner(self.session, stream), None
         with self._run.transaction() as con:
+            self._check_share(con, list)
             attempts = accounts.fail(con, owner, failed, latency=latency)
             try:
+                if self.member is not None:  # a send that did not run makes room for its next attempt
+                    ran = {lost.ask.key for lost in failed if lost.ran}
+                    self._shares.check_more(self.member, [ask.tokens for ask in again if ask.key in ran])
                 accounts.reserve(con, owner, again, self.budget, attempts)
             except BudgetExceeded as error:
                 refusal = error
         if refusal is not None:
             raise refusal
+
+    def _check_share(self, con: sqlite3.Connection, asks: Callable[[], Sequence[Ask]]) -> None:
+        """Raise `BudgetExceeded` if queries don't fit a member's allowance."""
+        if self.member is not None:
+            self._shares.catch_up(lambda statement, *values: con.execute(statement, values))
+            self._shares.check(self.member, asks())
+
+    def share(self) -> Share:
+        """Return what this ledger's member has taken so far."""
+        if self.member is None:
+            raise LedgerError("this ledger is nobody's in particular; open it with member=...")
+        with self._run.reading() as con:
+            self._shares.catch_up(lambda statement, *values: con.execute(statement, values))
+        return self._shares.of(self.member.name)
+
+    def note_remaining(self, remaining: Mapping[str, float]) -> None:
+        """Record what the server that answers says is left of an allowance there."""
+        event = Event(self.session, "allowed", note=json.dumps(dict(remaining)))
+        with self._run.transaction() as con:
+            append(con, [event])
 
     def _settle_dead(self, con: sqlite3.Connection, session: str) -> None:
         """Release what the dead reserved, and count as spent what they sent."""

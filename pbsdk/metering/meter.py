@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -32,6 +32,7 @@ from pbsdk.ledger.budget import QueryBudget
 from pbsdk.ledger.canaries import CanaryCheck
 from pbsdk.ledger.codec import WHOLE, query_key, set_digest
 from pbsdk.ledger.inflight import Ask
+from pbsdk.ledger.shares import Member
 from pbsdk.ledger.writer import QueryLedger
 from pbsdk.metering.sending import Sender, Stream
 
@@ -51,6 +52,7 @@ class MeteredBackend(MaskedLMBackend):
         canaries: ask a few fixed texts before anything else is sent, and refuse to continue if the model's
             answers have changed since the run began; "warn" continues. Off by default: nothing is sent
             that nobody asked for, and a local model's weights are part of its identity anyway.
+        member: on whose behalf it asks, where several share the run folder; their allowance holds beside the budget.
     """
 
     def __init__(  # noqa: PLR0913 - independent settings, all keywords
@@ -63,6 +65,7 @@ class MeteredBackend(MaskedLMBackend):
         deadline: float = 300.0,
         sleep: Callable[[float], None] = time.sleep,
         canaries: bool | Literal["warn"] = False,
+        member: Member | None = None,
     ) -> None:
         if isinstance(retries, bool) or not isinstance(retries, int) or retries < 0:
             raise InputError(f"retries must be a whole number of at least 0; not {retries!r}")
@@ -77,7 +80,8 @@ class MeteredBackend(MaskedLMBackend):
         self.vocabulary = backend.vocabulary
         self.abilities = backend.abilities
         self.mask_token = backend.mask_token
-        self.ledger = QueryLedger(run, backend.identity, self.budget)
+        self.ledger = QueryLedger(run, backend.identity, self.budget, member=member)
+        self._remaining: Mapping[str, float] = {}
         self._sender = Sender(backend, self.ledger, retries=retries, deadline=deadline, sleep=sleep)
 
     def __repr__(self) -> str:
@@ -102,12 +106,22 @@ class MeteredBackend(MaskedLMBackend):
         return self  # a clone of a classifier shares the ledger, and so never pays twice
 
     def __reduce__(self) -> tuple[Any, ...]:
-        again = partial(MeteredBackend, retries=self.retries, deadline=self.deadline, canaries=self.canaries)
+        again = partial(
+            MeteredBackend,
+            retries=self.retries,
+            deadline=self.deadline,
+            canaries=self.canaries,
+            member=self.ledger.member,
+        )
         return again, (self.backend, self.ledger.folder.resolve(), self.budget)
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read."""
         return self.backend.count_tokens(query)
+
+    def remaining(self) -> Mapping[str, float]:
+        """Return what whoever serves the model last said is left of an allowance there."""
+        return self.backend.remaining()
 
     def most_tokens(self, query: MaskedQuery) -> int:
         """Return the most tokens that asking the query can cost."""
@@ -192,6 +206,14 @@ class MeteredBackend(MaskedLMBackend):
         finally:
             with suppress(LedgerError):  # a full disk: the next stream or session settles it
                 self.ledger.close_stream(number)
+                self._note_remaining()
+
+    def _note_remaining(self) -> None:
+        """Have the ledger keep what the model's server says is left, if that has changed."""
+        told = self.backend.remaining()
+        if told and told != self._remaining:
+            self.ledger.note_remaining(told)
+            self._remaining = dict(told)
 
     def _checked_tokens(self, tokens: Tokens) -> Tokens:
         ids = np.asarray(tokens)
@@ -228,4 +250,6 @@ class MeteredBackend(MaskedLMBackend):
 
     def _cost(self) -> Callable[[MaskedQuery], int]:
         """Return what a query's reservation holds in tokens; nothing, if nobody counts them."""
-        return self.backend.most_tokens if self.budget.counts_tokens else lambda _: 0
+        member = self.ledger.member
+        counted = self.budget.counts_tokens or (member is not None and member.allowance.counts_tokens)
+        return self.backend.most_tokens if counted else lambda _: 0

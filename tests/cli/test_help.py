@@ -20,6 +20,7 @@ NEEDS_MORE = {
     "pbsdk demo": "a model, for a minute; `make demo` and its own test run it",
     "pbsdk demo --folder runs/another --json": "the same",
     "pbsdk serve smollm2": "it serves until it is stopped; tests of serving do that",
+    "pbsdk serve smollm2 --members team.json --run runs/team": "it serves until it is stopped; a gate's own tests do that",
     "pbsdk serve local -o model=roberta-large --port 8001": "the hub",
     "pbsdk parity smollm2 http --b url=http://127.0.0.1:8000": "a server",
     "pbsdk parity smollm2 openai --b model=smollm2 --texts texts.txt --model model.json": "the same",

@@ -1,13 +1,7 @@
 """`pbsdk serve`, in a process of its own and over a real socket."""
 
-import contextlib
-import re
-import signal
-import subprocess
-import sys
-
 import pytest
-from helpers.commands import pbsdk
+from helpers.commands import pbsdk, served
 
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.connecting import connect
@@ -15,19 +9,6 @@ from pbsdk.data.tickets import load_tickets
 
 pytest.importorskip("fastapi", reason="the server's packages are not installed (pbsdk[serve])")
 requests = pytest.importorskip("requests", reason="the remote adapters' packages are not installed (pbsdk[remote])")
-
-
-@contextlib.contextmanager
-def served(*arguments):
-    command = [sys.executable, "-m", "pbsdk", "serve", *arguments, "--port", "0"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
-        try:
-            line = process.stderr.readline()
-            yield re.search(r"at (http://\S+)", line).group(1)
-            process.send_signal(signal.SIGINT)
-            assert process.wait(30) == 0
-        finally:
-            process.kill()
 
 
 def test_a_served_model_trains_the_same_classifier(tmp_path):

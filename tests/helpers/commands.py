@@ -6,11 +6,12 @@ import csv
 import io
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-from contextlib import redirect_stderr, redirect_stdout, suppress
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from unittest import mock
 
@@ -45,6 +46,20 @@ def called(*arguments):
     ):
         main()
     return subprocess.CompletedProcess(arguments, ended.value.code or 0, out.getvalue(), err.getvalue())
+
+
+@contextmanager
+def served(*arguments):
+    """Run `pbsdk serve` on any free port, yield its address, and see it end well."""
+    command = [sys.executable, "-m", "pbsdk", "serve", *map(str, arguments), "--port", "0"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            line = process.stderr.readline()
+            yield re.search(r"at (http://\S+)", line).group(1)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(30) == 0
+        finally:
+            process.kill()
 
 
 def environment(**more):

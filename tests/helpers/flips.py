@@ -26,6 +26,7 @@ from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import PbsdkError
 from pbsdk.ledger.verifier import verify_run
+from pbsdk.metering.members import MembersFile
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.prompting.generation import write_pool
 from pbsdk.queries.pools import PromptPool, Refinement, load_pool
@@ -202,10 +203,24 @@ def _read_certificate(path: Path) -> Any:
     return certificate
 
 
+def _members(folder: Path) -> Path:
+    (folder / "one").mkdir()
+    file = MembersFile(folder / "one" / "team.json")
+    file.add("ana", passes=5000, per_minute=60)
+    file.add("ben", tokens=10**6, money=2.5)
+    file.revoke("ben")
+    return file.path
+
+
+def _read_members(path: Path) -> Any:
+    return MembersFile.of(path).entries()
+
+
 KINDS: dict[str, Kind] = {
     "run folder": Kind(_run, _read_run, _reason_of_run),
     "model": Kind(_beside("model.json"), _read_model, same),
     "recording": Kind(_beside("answers.pbrec"), _read_recording, same),
     "certificate": Kind(_beside("certificate.json"), _read_certificate, same),
+    "members": Kind(_members, _read_members, same),
     "pool": Kind(_pool, load_pool, same),
 }

@@ -124,6 +124,22 @@ def one_by_one(run, first, count, total):
             say("refused")
 
 
+def at_gate(run, url, first, count, batch):
+    """Ask a gate for queries, so many in each call, until all are answered or refused."""
+    from pbsdk_backends.http import HttpBackend
+
+    with MeteredBackend(HttpBackend(url), run, None) as lm:
+        for i in range(int(first), int(first) + int(count), int(batch)):
+            try:
+                lm.fill([query(i + j) for j in range(int(batch))])
+            except BudgetExceeded as error:
+                say("refused", error)
+            else:
+                say("answered", i)
+        told = lm.audit().remaining
+        say("left", told and told.left)
+
+
 def all_at_once(run, examples, prompts, batch, latency):
     """Ask for a grid of queries, as everyone else does at the same time."""
     lm = MeteredBackend(Reporting(vocabulary_size=20, batch_size=int(batch), latency=float(latency)), run)
@@ -187,6 +203,6 @@ def create_full(run):
 
 
 if __name__ == "__main__":
-    {job.__name__: job for job in (one_by_one, all_at_once, die, hang, orphan, outgrow, create_full)}[sys.argv[1]](
-        Path(sys.argv[2]), *sys.argv[3:]
-    )
+    {job.__name__: job for job in (one_by_one, at_gate, all_at_once, die, hang, orphan, outgrow, create_full)}[
+        sys.argv[1]
+    ](Path(sys.argv[2]), *sys.argv[3:])

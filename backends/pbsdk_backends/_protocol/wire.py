@@ -19,6 +19,7 @@ array([ 108, 2358], dtype=uint16)
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Literal
@@ -49,6 +50,7 @@ from pbsdk.errors import (
 
 __all__ = [
     "PROTOCOL",
+    "REMAINING",
     "Failure",
     "FillRequest",
     "ModelCard",
@@ -56,7 +58,9 @@ __all__ = [
     "decode_answers",
     "encode_answers",
     "encode_request",
+    "read_remaining",
     "vocabulary_digest",
+    "write_remaining",
 ]
 
 PROTOCOL = 1
@@ -65,6 +69,7 @@ _LENGTH = struct.Struct("<I")
 _KINDS: dict[str, type[BackendError]] = {
     kind.__name__: kind for kind in (BackendError, BackendUnavailable, BackendTimeout, QueryRefused, BadAnswer)
 }
+_AMOUNT = re.compile(r"[0-9]{1,18}(\.[0-9]{1,15})?(e[+-]?[0-9]{1,2})?")
 Token = Annotated[int, Field(ge=0, lt=1 << 63)]
 Count = Annotated[int, Field(ge=0, lt=1 << 32)]
 """A number of tokens, as the ledger stores it."""
@@ -188,6 +193,29 @@ class Outcome(_Strict):
     answered: dict[int, MaskDistribution]
     failure: Failure | None
     words: dict[int, str]
+
+
+REMAINING = "Pbsdk-Remaining"
+"""The header in which a gate says what is left of an allowance, as `passes=12, money=0.5`."""
+
+
+def write_remaining(remaining: Mapping[str, float]) -> str:
+    """Return what is left as the header has it.
+
+    >>> write_remaining({"passes": 12, "money": 0.5})
+    'passes=12, money=0.5'
+    """
+    return ", ".join(f"{name}={amount:.15g}" for name, amount in remaining.items())
+
+
+def read_remaining(text: str) -> dict[str, float]:
+    """Return what the header says; what isn't a name and an amount is left out.
+
+    >>> read_remaining("passes=12, money=0.5, and=more, nan=nan")
+    {'passes': 12.0, 'money': 0.5}
+    """
+    pairs = (part.strip().partition("=") for part in text[:1000].split(","))
+    return {name: float(amount) for name, _, amount in pairs if name.isidentifier() and _AMOUNT.fullmatch(amount)}
 
 
 def vocabulary_digest(vocabulary: Vocabulary) -> str:

@@ -12,13 +12,14 @@ import contextlib
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from fastapi import HTTPException
 
 from pbsdk.backend import MaskDistribution, MaskedLMBackend, MaskedQuery, Tokens, answered_part, has_half_character
 from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, InputError
+from pbsdk_backends._server.gate import GUEST
 from pbsdk_backends._server.guard import Metrics
 from pbsdk_backends._server.stopping import Stop
 
@@ -34,6 +35,8 @@ class _Errand:
 
     queries: Sequence[MaskedQuery]
     tokens: Tokens | None
+    ask: Callable[[Sequence[MaskedQuery], Tokens | None], Iterator[MaskDistribution]]
+    """The model's `stream`, or that of the guest who asks."""
     outcome: asyncio.Future[list[MaskDistribution]]
     begun: bool = False
     dropped: bool = False
@@ -74,7 +77,8 @@ class Desk:
             raise HTTPException(429, "the queue is full", {"Retry-After": str(BUSY_SECONDS)})
         if self._closed:
             raise _unheard()
-        errand = _Errand(queries, tokens, asyncio.get_running_loop().create_future())
+        asker = GUEST.get() or self.backend
+        errand = _Errand(queries, tokens, asker.stream, asyncio.get_running_loop().create_future())
         self._inside.add(errand)
         self._metrics.waiting.set(len(self._inside))
         try:
@@ -143,15 +147,14 @@ class Desk:
             errand.outcome.get_loop().call_soon_threadsafe(hand_over)
 
     def _answer(self, errand: _Errand) -> None:
-        size = self.backend.abilities.batch_size
         answers, tokens = errand.answers, errand.tokens
         try:
-            for start in range(0, len(errand.queries), size):
-                if errand.dropped:
-                    return
-                batch = self.backend.fill(errand.queries[start : start + size], tokens)
-                answers += [_narrowed(answer, tokens) for answer in batch]
-                self._metrics.queries.inc(len(batch))
+            with contextlib.closing(errand.ask(errand.queries, tokens)) as stream:  # type: ignore[type-var]  # a generator
+                for answer in stream:
+                    answers.append(_narrowed(answer, tokens))
+                    self._metrics.queries.inc()
+                    if errand.dropped:
+                        return
         except BackendError as error:
             late = {len(answers) + at: _narrowed(answer, tokens) for at, answer in answered_part(error).items()}
             error.answered = {**dict(enumerate(answers)), **late}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import math
 import time
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
@@ -17,6 +18,8 @@ from pydantic import SecretStr
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pbsdk_backends._protocol.wire import REMAINING, write_remaining
+from pbsdk_backends._server.gate import GUEST, Doorkeeper, Guest
 from pbsdk_backends._server.hosts import Hosts
 from pbsdk_backends._server.stopping import Stop
 
@@ -43,10 +46,19 @@ class Guard:
     """Lets a request through to the app, or answers it itself."""
 
     def __init__(  # noqa: PLR0913 - settings that are independent, given by keyword
-        self, app: ASGIApp, *, token: SecretStr | None, hosts: Hosts, max_bytes: int, metrics: Metrics, stop: Stop
+        self,
+        app: ASGIApp,
+        *,
+        token: SecretStr | None,
+        door: Doorkeeper | None,
+        hosts: Hosts,
+        max_bytes: int,
+        metrics: Metrics,
+        stop: Stop,
     ) -> None:
         self._app = app
         self._token = token
+        self._door = door
         self._hosts = hosts
         self._max_bytes = max_bytes
         self._metrics = metrics
@@ -80,9 +92,10 @@ class Guard:
         if refusal := self._hosts.refusal(host, origins):
             await JSONResponse({"error": refusal}, 403)(scope, receive, send)
             return
-        if scope["path"] not in OPEN and not self._knows_token(scope):
-            unknown = JSONResponse({"error": "this server requires a token"}, 401, {"WWW-Authenticate": "Bearer"})
-            await unknown(scope, receive, send)
+        guest = await self._guest(scope)
+        if scope["path"] not in OPEN and guest is None and not self._knows_token(scope):
+            said = "this server requires a token" if self._door is None else "this gate requires a member's token"
+            await JSONResponse({"error": said}, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
             return
         try:
             async with asyncio.timeout(UPLOAD_SECONDS) as patience:
@@ -100,6 +113,14 @@ class Guard:
             large = {"error": f"a request may have at most {self._max_bytes:,} bytes; send fewer queries at once"}
             await JSONResponse(large, 413, {"Connection": "close"})(scope, receive, send)
             return
+        if guest is not None:
+            send = self._telling(guest, send)
+            # The body is read first: a client that is cut off while sending can't know that nothing ran.
+            if scope["method"] == "POST" and (seconds := guest.wait()):
+                often = {"error": f"{guest.name} has asked as often as it may in a minute; none of this was sent"}
+                await JSONResponse(often, 429, {"Retry-After": str(math.ceil(seconds))})(scope, receive, send)
+                return
+            GUEST.set(guest)
         await self._attend(body, scope, receive, send)
 
     async def _attend(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
@@ -137,7 +158,26 @@ class Guard:
             ear.cancel()
             work.cancel()
 
+    async def _guest(self, scope: Scope) -> Guest | None:
+        if self._door is None or scope["path"] in OPEN:
+            return None
+        return await self._door.admit(dict(scope["headers"]).get(b"authorization", b""))
+
+    def _telling(self, guest: Guest, send: Send) -> Send:
+        """Have every answer to a guest say what is left."""
+        door = self._door
+
+        async def telling(message: Message) -> None:
+            if message["type"] == "http.response.start" and door is not None:
+                left = write_remaining(await door.remaining(guest))
+                message["headers"] = [*message["headers"], (REMAINING.lower().encode(), left.encode())]
+            await send(message)
+
+        return telling
+
     def _knows_token(self, scope: Scope) -> bool:
+        if self._door is not None:
+            return False
         if self._token is None:
             return True
         given = dict(scope["headers"]).get(b"authorization", b"")
