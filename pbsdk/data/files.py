@@ -1,9 +1,10 @@
-"""Tables: files of rows, read into columns.
+"""Tables: files of rows, read into columns, whole or a chunk at a time.
 
 CSV, TSV and JSON lines are read by the standard library, Parquet by whichever library is there. What
 separates a file's fields is found by looking at it, and so is UTF-16, by its mark.
 Nothing is repaired silently: a row with too many fields, a line that is not an object or a byte that
-can't be decoded is an error that says where, and what to do about it.
+can't be decoded is an error that says where, and what to do about it. In chunks, memory holds one of them however long the
+file is, unless it is one JSON list.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ from __future__ import annotations
 import codecs
 import csv
 import importlib
-import io
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.foreign import bounded_json
 
-__all__ = ["SUFFIXES", "Columns", "Table", "TextFormat", "read_columns"]
+__all__ = ["SUFFIXES", "Columns", "Table", "TextFormat", "read_chunks", "read_columns"]
 
+T = TypeVar("T")
 Columns = Mapping[str, Sequence[Any]]
 _LONGEST_NUMBER = 4000  # a column that nobody asked for may hold any number
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
@@ -57,6 +59,15 @@ class TextFormat:
 
 def read_columns(path: Path, form: TextFormat) -> Table:
     """Read a file's columns by their names."""
+    (table,) = read_chunks(path, form, None)
+    return table
+
+
+def read_chunks(path: Path, form: TextFormat, rows: int | None) -> Iterator[Table]:
+    """Yield a file's rows, at most `rows` of them at a time, or all at once; the first chunk comes even if it is empty.
+
+    A chunk has every column that was seen until then, and knows where its rows stand in the file.
+    """
     suffix = path.suffix.lower()
     if suffix not in (*SUFFIXES, ".xlsx") and form.delimiter is None:
         raise InputError(
@@ -65,57 +76,98 @@ def read_columns(path: Path, form: TextFormat) -> Table:
             setting="delimiter",
         )
     if suffix == ".parquet":
-        return Table(_parquet(path))
+        return _numbered(_parquet(path, rows))
     if suffix == ".xlsx":
         raise InputError(
             f"the file {path.name} is an Excel file, which can't be read here; save it as CSV, or read it with pandas and openpyxl "
             "and give load_table the frame"
         )
-    content = _decoded(path, form.encoding)
-    if not content.strip():
-        raise InputError(f"the file {path.name} is empty")
     if form.delimiter is None and suffix in {".jsonl", ".ndjson", ".json"}:
-        return _json_rows(content, path.name)
-    return _delimited(
-        content, path.name, form.delimiter or ("\t" if suffix == ".tsv" else _separator(content, form)), form
-    )
+        return _json_rows(_lines(path, form.encoding, ends="\n"), path.name, rows)
+    return _delimited(_lines(path, form.encoding, ends=""), path.name, form, rows)
 
 
-def _separator(content: str, form: TextFormat) -> str:
+def _numbered(chunks: Iterable[Columns]) -> Iterator[Table]:
+    """Number rows through all chunks."""
+    done = 0
+    for columns in chunks:
+        count = len(next(iter(columns.values()), ()))
+        yield Table(columns, range(done + 1, done + count + 1))
+        done += count
+
+
+def _chunked(rows: Iterable[T], size: int | None) -> Iterator[list[T]]:
+    """Yield rows in lists of at most `size`, and one list even if there are no rows."""
+    stream = iter(rows)
+    yield list(islice(stream, size))
+    while chunk := list(islice(stream, size)):
+        yield chunk
+
+
+def _separator(line: str, path_suffix: str, form: TextFormat) -> str:
     """Return what separates the fields of a table's first line: what is in it most often outside of quotation marks."""
+    if form.delimiter is not None:
+        return form.delimiter
+    if path_suffix == ".tsv":
+        return "\t"
     if form.columns is not None:
         return ","
-    plain = re.sub(r'"[^"]*"', "", content.lstrip("\r\n").partition("\n")[0])
+    plain = re.sub(r'"[^"]*"', "", line)
     return max(_DELIMITERS, key=plain.count)
 
 
-def _decoded(path: Path, encoding: str) -> str:
+def _lines(path: Path, encoding: str, *, ends: str) -> Iterator[str]:
+    """Yield a text file's lines with what ends them: `ends` alone, or, if it is empty, whatever ends lines anywhere."""
+    codec = encoding
     try:
-        data = path.read_bytes()
+        if encoding.lower().replace("_", "-") in {"utf-8", "utf8"}:  # a mark says which Unicode it is
+            with path.open("rb") as file:
+                codec = "utf-16" if file.read(2) in {codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE} else "utf-8-sig"
+        with path.open(encoding=codec, newline=ends) as text:
+            blank = True
+            for line in text:
+                blank = blank and not line.strip()
+                yield line
     except OSError as error:
         raise InputError(f"the file {path} can't be read: {error.strerror}") from error
-    if encoding.lower().replace("_", "-") in {"utf-8", "utf8"}:  # a mark says which Unicode it is
-        encoding = "utf-16" if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)) else "utf-8"
-    try:
-        return data.decode("utf-8-sig" if encoding == "utf-8" else encoding)
     except LookupError as error:
         raise InputError(
             f"no encoding is called {encoding!r}; common ones are utf-8, utf-16, cp1252, latin-1"
         ) from error
     except UnicodeError as error:
-        at = error.start if isinstance(error, UnicodeDecodeError) else 0
-        guess = "latin-1" if encoding == "cp1252" else "cp1252"
+        at, byte = _undecodable(path, "utf-8" if codec == "utf-8-sig" else codec)
+        guess = "latin-1" if codec == "cp1252" else "cp1252"
         raise InputError(
-            f"the file {path.name} is not {encoding} text: byte {at} ({data[at : at + 1].hex() or 'none'}) can't be read; "
+            f"the file {path.name} is not {codec.removesuffix('-sig')} text: byte {at} ({byte or 'none'}) can't be read; "
             "name its encoding, such as",
             setting="encoding",
             value=repr(guess),
         ) from error
+    if blank:
+        raise InputError(f"the file {path.name} is empty")
 
 
-def _delimited(content: str, name: str, delimiter: str, form: TextFormat) -> Table:
+def _undecodable(path: Path, encoding: str) -> tuple[int, str]:
+    """Return where the first byte is that can't be decoded, and the byte in hexadecimal."""
+    decoder, done = codecs.getincrementaldecoder(encoding)(), 0
+    with path.open("rb") as file:
+        while True:
+            block = file.read(2**16)
+            waiting = len(decoder.getstate()[0])
+            try:
+                decoder.decode(block, final=not block)
+            except UnicodeDecodeError as error:
+                return done - waiting + error.start, error.object[error.start : error.start + 1].hex()
+            except UnicodeError:
+                return 0, ""
+            done += len(block)
+
+
+def _delimited(lines: Iterator[str], name: str, form: TextFormat, size: int | None) -> Iterator[Table]:
+    above = list(_until(lines, lambda line: bool(line.strip("\r\n"))))
+    delimiter = _separator(above[-1], Path(name).suffix.lower(), form)
     reader = csv.reader(
-        io.StringIO(content, newline=""),
+        chain(above, lines),
         delimiter=delimiter,
         quoting=csv.QUOTE_MINIMAL if form.quotes else csv.QUOTE_NONE,
         strict=True,
@@ -125,19 +177,24 @@ def _delimited(content: str, name: str, delimiter: str, form: TextFormat) -> Tab
     if len(set(header)) < len(header):
         twice = next(column for column in header if header.count(column) > 1)
         raise InputError(f"the file {name} has two columns called {twice!r}; rename one")
-    table: dict[str, list[str]] = {column: [] for column in header}
-    lines = []
-    for line, row in rows:
-        lines.append(line)
-        if len(row) != len(header):
-            raise InputError(
-                f"line {line} of {name} has {len(row)} fields, but the header has {len(header)}; quote fields that "
-                f"contain {delimiter!r} or a line break, or name what separates them with",
-                setting="delimiter",
-            )
-        for column, value in zip(header, row, strict=True):
-            table[column].append(value)
-    return Table(table, lines, "line")
+    for chunk in _chunked(rows, size):
+        for line, row in chunk:
+            if len(row) != len(header):
+                raise InputError(
+                    f"line {line} of {name} has {len(row)} fields, but the header has {len(header)}; quote fields that "
+                    f"contain {delimiter!r} or a line break, or name what separates them with",
+                    setting="delimiter",
+                )
+        columns = {column: [row[place] for _, row in chunk] for place, column in enumerate(header)}
+        yield Table(columns, [line for line, _ in chunk], "line")
+
+
+def _until(lines: Iterator[str], found: Callable[[str], bool]) -> Iterator[str]:
+    """Yield lines up to and with the first that is meant."""
+    for line in lines:
+        yield line
+        if found(line):
+            return
 
 
 def _csv_rows(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
@@ -157,22 +214,24 @@ def _csv_rows(reader: Any, name: str) -> Iterator[tuple[int, list[str]]]:
             yield line, row
 
 
-def _json_rows(content: str, name: str) -> Table:
-    if content.lstrip().startswith("["):
-        rows = list(enumerate(_parsed(content, f"the file {name}"), start=1))
-        where = "row"
+def _json_rows(lines: Iterator[str], name: str, size: int | None) -> Iterator[Table]:
+    above = list(_until(lines, lambda line: bool(line.strip())))
+    rows: Iterable[tuple[int, Any]]
+    if above[-1].lstrip().startswith("["):
+        rows, where = enumerate(_parsed("".join(chain(above, lines)), f"the file {name}"), start=1), "row"
     else:
-        # Not splitlines: it also breaks at characters that JSON strings may hold.
-        lines = [(number, line) for number, line in enumerate(content.split("\n"), start=1) if line.strip()]
-        rows = [(number, _parsed(line, f"line {number} of {name}")) for number, line in lines]
-        where = "line"
-    for number, row in rows:
-        if not isinstance(row, dict):
-            raise InputError(
-                f'{where} {number} of {name} is not an object; each must be one, such as {{"text": "...", "label": "..."}}'
-            )
-    keys = dict.fromkeys(key for _, row in rows for key in row)
-    return Table({key: [row.get(key) for _, row in rows] for key in keys}, [number for number, _ in rows], where)
+        numbered = ((number, line) for number, line in enumerate(chain(above, lines), start=1) if line.strip())
+        rows, where = ((number, _parsed(line, f"line {number} of {name}")) for number, line in numbered), "line"
+    keys: dict[str, None] = {}
+    for chunk in _chunked(rows, size):
+        for number, row in chunk:
+            if not isinstance(row, dict):
+                raise InputError(
+                    f'{where} {number} of {name} is not an object; each must be one, such as {{"text": "...", "label": "..."}}'
+                )
+            keys |= dict.fromkeys(row)
+        columns = {key: [row.get(key) for _, row in chunk] for key in keys}
+        yield Table(columns, [number for number, _ in chunk], where)
 
 
 def _parsed(text: str, name: str) -> Any:
@@ -182,23 +241,32 @@ def _parsed(text: str, name: str) -> Any:
         raise InputError(f"{name} is not JSON that can be read: {error}") from error
 
 
-def _parquet(path: Path) -> Columns:
+def _parquet(path: Path, size: int | None) -> Iterator[Columns]:
     for module, read in (("pyarrow.parquet", _by_pyarrow), ("pandas", _by_pandas)):
         try:
             library = importlib.import_module(module)
-            return read(library, path)
+            yield from read(library, path, size)
         except ImportError:
             continue
         except (OSError, ValueError) as error:
             raise InputError(f"the file {path.name} can't be read as Parquet: {error}") from error
+        return
     raise MissingExtra(f"reading {path.name} needs a Parquet library; pip install pyarrow")
 
 
-def _by_pyarrow(library: Any, path: Path) -> Columns:
-    table: dict[str, list[Any]] = library.read_table(path).to_pydict()
-    return table
+def _by_pyarrow(library: Any, path: Path, size: int | None) -> Iterator[Columns]:
+    if size is None:
+        yield library.read_table(path).to_pydict()
+        return
+    with library.ParquetFile(path) as file:
+        empty: Columns = {name: [] for name in file.schema_arrow.names}
+        batches = (batch.to_pydict() for batch in file.iter_batches(batch_size=size))
+        yield next(batches, empty)
+        yield from batches
 
 
-def _by_pandas(library: Any, path: Path) -> Columns:
+def _by_pandas(library: Any, path: Path, size: int | None) -> Iterator[Columns]:
     frame = library.read_parquet(path)
-    return {str(column): frame[column].tolist() for column in frame.columns}
+    for start in range(0, max(1, len(frame)), size or max(1, len(frame))):
+        part = frame.iloc[start : start + (size or len(frame))]
+        yield {str(column): part[column].tolist() for column in part.columns}

@@ -23,9 +23,10 @@ from typing import Any, Literal
 from pbsdk.data.files import SUFFIXES, Table, TextFormat, read_columns
 from pbsdk.errors import InputError, MissingExtra
 
-__all__ = ["LabelledTexts", "load_hub", "load_table"]
+__all__ = ["LabelledTexts", "Missing", "Roles", "existing_file", "load_hub", "load_table"]
 
 Label = str | int | float | bool
+Missing = Literal["refuse", "drop", "keep"]
 
 _PAIRS = (
     ("text", "text_pair"),
@@ -78,7 +79,7 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
     pair: str | None = None,
     labels: Iterable[Any] | None = None,
     labelled: bool = True,
-    missing: Literal["refuse", "drop", "keep"] = "refuse",
+    missing: Missing = "refuse",
     split: str | None = None,
     encoding: str = "utf-8",
     delimiter: str | None = None,
@@ -103,14 +104,50 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         columns: the columns' names, for a CSV or TSV file without a header.
     """
     name, table = _read(source, split, TextFormat(encoding, delimiter, quotes, columns))
-    target = _choose_label(list(table), label, {text, pair}, name) if labelled else None
-    first, second = _choose_texts(list(table), text, pair, target, name)
-    chosen = [first] + [column for column in (second, target) if column is not None]
-    if not len(table[first]):
+    found = Roles.choose(name, list(table), text=text, label=label, pair=pair, labelled=labelled)
+    if not len(table[found.text]):
         raise InputError(f"{name} has no rows; there must be at least one text")
-    if missing == "keep":
-        return _every_row(table, first, second, target, labels)
-    rows = _complete_rows(table, chosen, target, missing, name)
+    known = None if labels is None else list(labels)
+    loaded = found.texts_of(name, table, labels=known, missing=missing)
+    if not len(loaded):
+        raise InputError(f"{name} has no complete row")
+    return loaded
+
+
+@dataclass(frozen=True)
+class Roles:
+    """Which columns of a table hold texts, second texts and labels."""
+
+    text: str
+    pair: str | None = None
+    label: str | None = None
+
+    @classmethod
+    def choose(  # noqa: PLR0913 - independent settings, all keywords
+        cls,
+        name: str,
+        columns: Sequence[str],
+        *,
+        text: str | None = None,
+        label: str | None = None,
+        pair: str | None = None,
+        labelled: bool = True,
+    ) -> Roles:
+        """Take the columns that are named, and find the others by their usual names."""
+        target = _choose_label(columns, label, {text, pair}, name) if labelled else None
+        return cls(*_choose_texts(columns, text, pair, target, name), target)
+
+    def texts_of(self, name: str, table: Table, *, labels: Sequence[Any] | None, missing: Missing) -> LabelledTexts:
+        """Return a table's texts and labels; none of its rows may be complete."""
+        if missing == "keep":
+            return _every_row(table, self.text, self.pair, self.label, labels)
+        return _whole_rows(table, self, labels, missing, name)
+
+
+def _whole_rows(table: Table, roles: Roles, labels: Sequence[Any] | None, missing: Missing, name: str) -> LabelledTexts:
+    """Return the rows that lack nothing."""
+    first, second, target = roles.text, roles.pair, roles.label
+    rows = _complete_rows(table, [column for column in (first, second, target) if column], target, missing, name)
     places = [f"{table.place(row)} of {name}" for row in rows]
     texts = [_text(table[first][row], place) for row, place in zip(rows, places, strict=True)]
     examples: Any = texts
@@ -122,7 +159,7 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         [] if target is None else [_label(table[target][row], place) for row, place in zip(rows, places, strict=True)]
     )
     if labels is not None:
-        _refuse_unknown(found, places, list(labels))
+        _refuse_unknown(found, places, labels)
     _warn_of_doubt(examples, found, [table.place(row) for row in rows], name)
     return LabelledTexts(examples, found, table, rows)
 
@@ -148,11 +185,7 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Table]
         path = Path(source)
         if not path.exists() and _looks_like_a_hub_name(str(source)):
             return _read(load_hub(str(source), split=split), split, form)
-        if not path.is_file():
-            what = "is a folder, not a file" if path.is_dir() else "doesn't exist"
-            near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-            raise InputError(f"the file {source} {what}{_did_you_mean(path.name, near)}; check the path")
-        return f"the file {path.name}", read_columns(path, form)
+        return f"the file {path.name}", read_columns(existing_file(path), form)
     if isinstance(source, Mapping) and source and all(hasattr(part, "column_names") for part in source.values()):
         if split not in source:
             raise InputError(
@@ -172,6 +205,16 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Table]
         f"texts can't be loaded from a {type(source).__name__}; give a file ({', '.join(SUFFIXES)}), a pandas frame, "
         "or a Hugging Face data set or its name"
     )
+
+
+def existing_file(source: str | Path) -> Path:
+    """Return the file's path, or say what is there instead."""
+    path = Path(source)
+    if not path.is_file():
+        what = "is a folder, not a file" if path.is_dir() else "doesn't exist"
+        near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
+        raise InputError(f"the file {source} {what}{_did_you_mean(path.name, near)}; check the path")
+    return path
 
 
 def _looks_like_a_hub_name(name: str) -> bool:
@@ -265,8 +308,6 @@ def _complete_rows(table: Table, chosen: Sequence[str], target: str | None, miss
                 setting="missing",
                 value='"drop"',
             )
-    if not rows:
-        raise InputError(f"{name} has no complete row")
     return rows
 
 
