@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -29,6 +30,7 @@ from pbsdk.errors import (
     BadAnswer,
     BudgetExceeded,
     InputError,
+    LedgerError,
     MissingExtra,
     PbsdkError,
     QueryRefused,
@@ -66,6 +68,9 @@ PARTING_SECONDS = 30.0
 LARGEST_ANSWER = 32 << 20
 """The most bytes of codes in one answer: clients stop reading at 64 MiB unless told otherwise."""
 
+_REFUSED = ("limit", "allowed", "asked", "left", "sent")
+"""What a client is told of a budget that refused it."""
+_LOG = logging.getLogger("uvicorn.error")
 _STATUS: dict[type[BackendError], int] = {
     BackendUnavailable: 503,
     BackendTimeout: 504,
@@ -151,8 +156,12 @@ def _add_errors(app: FastAPI) -> None:
     async def ours(_: Request, error: Exception) -> JSONResponse:
         if isinstance(error, BudgetExceeded):
             said = error.with_cure("ask whoever runs this server") if error.limit else str(error)
-            about = {"limit": error.limit, "allowed": error.allowed, "asked": error.asked, "left": error.left}
+            about = {name: getattr(error, name) for name in _REFUSED}
             return JSONResponse({"error": said, **about}, 402)
+        if isinstance(error, LedgerError):  # of the gate: whether anything ran is in its record, if anywhere
+            _LOG.error("%s", error)
+            said = "the gate can't keep its record, and this request may have run; its log says why"
+            return JSONResponse({"error": said}, 500)
         if not isinstance(error, BackendError):
             return JSONResponse({"error": str(error)}, 400)
         status = next((_STATUS[kind] for kind in _STATUS if isinstance(error, kind)), 500)

@@ -13,7 +13,7 @@ import json
 import os
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -82,7 +82,7 @@ class MembersFile:
                 read = bounded_json(bounded_file(self.path, _LARGEST))
                 content = _Content.model_validate(read)
                 check_digest(read)
-                self._entries, self._read = {entry.name: entry for entry in content.members}, version
+                self._entries, self._read = _by_name(content.members), version
         except FileNotFoundError:
             self._entries, self._read = {}, None
         except ValidationError as error:
@@ -154,6 +154,13 @@ class MembersFile:
         finally:
             with suppress(OSError):
                 beside.unlink(missing_ok=True)
+
+
+def _by_name(members: Sequence[MemberEntry]) -> dict[str, MemberEntry]:
+    found = {entry.name: entry for entry in members}
+    if len({entry.token_sha256 for entry in members}) != len(members) or len(found) != len(members):
+        raise ValueError("two members have one name, or one token")
+    return found
 
 
 def _checked(**values: Any) -> MemberEntry:

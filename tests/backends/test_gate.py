@@ -1,6 +1,7 @@
 """A gate behind a real server: who may ask, what is refused, what every answer says is left."""
 
 import math
+from dataclasses import replace
 
 import pytest
 from helpers.servers import query
@@ -120,3 +121,73 @@ def test_a_gate_and_a_token_for_all_exclude_each_other(gate):
 def test_a_wrong_token_is_an_error_that_says_so(gate):
     with serving(gate._backend, gate=gate) as url, pytest.raises(ModelUnusable, match="member's token"):
         HttpBackend(url, api_key="pbsdk_wrong")
+
+
+def states(lm):
+    with lm.ledger.reader() as reader:
+        return [state for (state,) in reader.select("SELECT state FROM records WHERE query <> '' ORDER BY seq")]
+
+
+def test_a_gate_that_cannot_read_its_members_lets_nobody_in_and_says_that_nothing_ran(gate, members, tmp_path):
+    token = members.add("ana", passes=6)
+    with (
+        serving(gate._backend, gate=gate) as url,
+        MeteredBackend(HttpBackend(url, api_key=token), tmp_path / "mine", retries=0) as lm,
+    ):
+        good = members.path.read_text()
+        for broken in ("", "[" * 1000, good.replace('"passes": 6', '"passes": 60')):
+            members.path.write_text(broken)
+            refused = requests.post(f"{url}/v1/fill", headers=bearing(token), data=b"", timeout=30)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
+            assert "did not run" in refused.text
+            assert str(tmp_path) not in refused.text
+        with pytest.raises(BackendUnavailable, match="can't tell who is asking"):
+            lm.fill([query("a")])
+        assert states(lm) == ["reserved", "sent", "failed"]
+        members.path.write_text(good)
+        lm.fill([query("a")])
+
+
+def test_a_gate_whose_record_fails_says_that_the_request_may_have_run(gate, members, tmp_path, monkeypatch):
+    token = members.add("ana", passes=6)
+
+    def full(*_):
+        raise OSError("no space left on device")
+
+    with (
+        serving(gate._backend, gate=gate) as url,
+        MeteredBackend(HttpBackend(url, api_key=token), tmp_path / "mine", retries=0) as lm,
+    ):
+        monkeypatch.setattr(gate.admit(token)._meter.ledger._run, "set", full)
+        with pytest.raises(BackendUnavailable, match="can't keep its record, and this request may have run") as heard:
+            lm.fill([query("a")])
+        assert str(tmp_path) not in str(heard.value)
+        assert states(lm) == ["reserved", "sent", "unknown"]
+
+
+class Greedy(FakeBackend):
+    """Reads more than it said it would at most."""
+
+    def most_tokens(self, query):
+        return 1
+
+    def fill(self, queries, tokens=None):
+        return [replace(answer, read_tokens=50) for answer in super().fill(queries, tokens)]
+
+
+def test_what_a_gate_sent_before_it_refused_the_rest_counts_as_spent_at_the_client(tmp_path, members):
+    token = members.add("ana", tokens=80)
+    backend = Greedy(batch_size=1)
+    gate = Gate(backend, tmp_path / "run", members.path)
+    with serving(backend, gate=gate) as url:
+        client = HttpBackend(url, api_key=token)
+        client._card = client._card.model_copy(update={"max_batch": 4})  # as another client may have it
+        client.abilities = replace(client.abilities, batch_size=4)
+        with MeteredBackend(client, tmp_path / "mine") as lm:
+            with pytest.raises(BudgetExceeded, match="2 queries were sent before that"):
+                lm.fill([query(text) for text in "abcd"])
+            assert (states(lm).count("unknown"), states(lm).count("failed"), len(backend.asked)) == (4, 0, 2)
+            with pytest.raises(BudgetExceeded, match="None of it was sent"):
+                lm.fill([query(text) for text in "efgh"])
+            assert states(lm).count("failed") == 4
+    gate.close()

@@ -80,6 +80,10 @@ def test_what_cannot_be_is_refused_with_the_cure(file, tmp_path):
         file.change("ana", passes=-1)
 
 
+def _entry(name, digit):
+    return {"name": name, "token_sha256": digit * 64, "made": "2026-01-01T00:00:00Z"}
+
+
 @pytest.mark.parametrize(
     "content",
     [
@@ -89,6 +93,10 @@ def test_what_cannot_be_is_refused_with_the_cure(file, tmp_path):
         json.dumps({"members": [{"name": "ana", "token_sha256": "x", "made": ""}]}),
         json.dumps({"members": [], "more": 1}),
         json.dumps({"members": [], "digest": "0" * 64}),
+        json.dumps({"members": [_entry("ana", "a"), _entry("ana", "b")]}),
+        json.dumps({"members": [_entry("ana", "a"), _entry("ben", "a")]}),
+        "[" * 200,
+        '{"members": ' + "9" * 5000 + "}",
     ],
 )
 def test_a_file_that_is_none_is_refused(tmp_path, content):

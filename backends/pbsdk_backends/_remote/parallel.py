@@ -20,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pbsdk.backend import MaskDistribution, answered_part
-from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer, PbsdkError
+from pbsdk.errors import BackendError, BackendTimeout, BackendUnavailable, BadAnswer, BudgetExceeded, PbsdkError
 
 __all__ = ["Job", "Pace", "run_jobs"]
 
@@ -169,9 +169,15 @@ class _Batch:
             self._answered.update({places[at]: answer for at, answer in answered_part(outcome).items()})
             self._fail(number, outcome)
         elif isinstance(outcome, BaseException):
+            self._note(number, outcome)
             raise outcome
         else:
             self._answered.update(zip(places, outcome, strict=True))
+
+    def _note(self, number: int, stopped: BaseException) -> None:
+        """Remember that a job may have run which raised something that isn't about the model."""
+        if not isinstance(stopped, PbsdkError) or (isinstance(stopped, BudgetExceeded) and stopped.sent):
+            self._fail(number, BackendError(f"{type(stopped).__name__}", may_have_run=True))
 
     def _fail(self, number: int, error: BackendError) -> None:
         """Remember why a job failed, for each of its places that has no answer."""
@@ -208,8 +214,8 @@ class _Batch:
                 open_jobs.discard(number)
                 if not isinstance(outcome, BaseException) or isinstance(outcome, BackendError):
                     self._keep(number, outcome)
-                elif not isinstance(outcome, PbsdkError):
-                    self._fail(number, BackendError(f"{type(outcome).__name__}", may_have_run=True))
+                else:
+                    self._note(number, outcome)
 
     def _summary(self) -> BackendError:
         candidates = [error for error in self._errors if error.retryable] or self._errors

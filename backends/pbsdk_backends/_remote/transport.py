@@ -127,9 +127,10 @@ class Reply:
 
 
 class HttpRefusal(QueryRefused):
-    """A final refusal, with the server's status."""
+    """A final refusal, with the server's status and what it says in JSON."""
 
     status = 0
+    said: Any = None
 
 
 class _Auth(AuthBase):
@@ -309,7 +310,7 @@ class Transport:
             raise BackendUnavailable(message, may_have_run=not told_to_wait, retry_after=wait)
         cure = {401: "; check the key", 403: "; check what the key may do", 404: "; check the URL and the model's name"}
         refusal = HttpRefusal(message + cure.get(reply.status, ""))
-        refusal.status = reply.status
+        refusal.status, refusal.said = reply.status, _explained(reply)
         raise refusal
 
     def _said(self, reply: Reply) -> str:

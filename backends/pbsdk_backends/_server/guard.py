@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hmac
+import logging
 import math
 import time
 
@@ -18,6 +19,7 @@ from pydantic import SecretStr
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from pbsdk.errors import PbsdkError
 from pbsdk_backends._protocol.wire import REMAINING, write_remaining
 from pbsdk_backends._server.gate import GUEST, Doorkeeper, Guest
 from pbsdk_backends._server.hosts import Hosts
@@ -28,6 +30,8 @@ __all__ = ["Guard", "Metrics"]
 OPEN = frozenset({"/docs", "/openapi.json", "/v2/health/live", "/v2/health/ready"})
 """Paths that need no token: they reveal nothing about texts or answers."""
 UPLOAD_SECONDS = 30.0
+_LOG = logging.getLogger("uvicorn.error")
+_LOST_GATE = {"error": "the gate can't tell who is asking, and this request did not run; its log says why"}
 
 
 class Metrics:
@@ -87,15 +91,9 @@ class Guard:
             self._metrics.seconds.labels(path).observe(time.monotonic() - start)
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
-        origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
-        if refusal := self._hosts.refusal(host, origins):
-            await JSONResponse({"error": refusal}, 403)(scope, receive, send)
-            return
-        guest = await self._guest(scope)
-        if scope["path"] not in OPEN and guest is None and not self._knows_token(scope):
-            said = "this server requires a token" if self._door is None else "this gate requires a member's token"
-            await JSONResponse({"error": said}, 401, {"WWW-Authenticate": "Bearer"})(scope, receive, send)
+        guest, refused = await self._let_in(scope)
+        if refused is not None:
+            await refused(scope, receive, send)
             return
         try:
             async with asyncio.timeout(UPLOAD_SECONDS) as patience:
@@ -122,6 +120,22 @@ class Guard:
                 return
             GUEST.set(guest)
         await self._attend(body, scope, receive, send)
+
+    async def _let_in(self, scope: Scope) -> tuple[Guest | None, JSONResponse | None]:
+        """Return who asks, if there is a gate, and what to answer if the request may not go on."""
+        host = dict(scope["headers"]).get(b"host", b"").decode("latin-1")
+        origins = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+        if refusal := self._hosts.refusal(host, origins):
+            return None, JSONResponse({"error": refusal}, 403)
+        try:
+            guest = await self._guest(scope)
+        except PbsdkError as error:  # not for strangers' eyes: it names files
+            _LOG.error("%s", error)
+            return None, JSONResponse(_LOST_GATE, 503, {"Retry-After": "1"})
+        if scope["path"] not in OPEN and guest is None and not self._knows_token(scope):
+            said = "this server requires a token" if self._door is None else "this gate requires a member's token"
+            return None, JSONResponse({"error": said}, 401, {"WWW-Authenticate": "Bearer"})
+        return guest, None
 
     async def _attend(self, body: bytes, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app until it has answered or the client hangs up."""
@@ -169,8 +183,9 @@ class Guard:
 
         async def telling(message: Message) -> None:
             if message["type"] == "http.response.start" and door is not None:
-                left = write_remaining(await door.remaining(guest))
-                message["headers"] = [*message["headers"], (REMAINING.lower().encode(), left.encode())]
+                with contextlib.suppress(PbsdkError):  # the answer matters more
+                    left = write_remaining(await door.remaining(guest))
+                    message["headers"] = [*message["headers"], (REMAINING.lower().encode(), left.encode())]
             await send(message)
 
         return telling
