@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from soak import Broken, crowd, disk, faulty, growth, kills, promise
+from soak import Broken, crowd, disk, faulty, gate, growth, kills, promise
 
 
 def test_a_promise_that_is_not_kept_is_an_error():
@@ -28,6 +28,12 @@ def test_a_faulty_server_costs_attempts_and_no_answer():
     found = faulty.run(12, 2)
     assert found["faults"] > 0
     assert found["attempts"] >= found["requests"] > found["queries"] - found["faults"]
+
+
+def test_a_team_at_two_gates_gets_its_allowances_and_not_one_pass_more():
+    found = gate.run(1, processes=4, threads=2, allowance=8)
+    assert found["passes"] <= 24
+    assert found["answers"] >= found["passes"]
 
 
 @pytest.mark.skipif(bool(disk.can_run()), reason=disk.can_run())

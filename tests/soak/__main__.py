@@ -5,6 +5,7 @@ python -m soak [PART[:SIZE] ...]    (with `tests` on PYTHONPATH)
     kills:200        kills
     crowd:180        seconds that eight processes of 32 threads ask
     faulty:300       texts, of two prompts each
+    gate:60          seconds that six processes of a team ask at two gates
     disk:1           every so-manieth call fails, in each of five ways
     growth:1000000   queries
 """
@@ -12,7 +13,7 @@ python -m soak [PART[:SIZE] ...]    (with `tests` on PYTHONPATH)
 import sys
 import time
 
-from soak import crowd, disk, faulty, growth, kills
+from soak import crowd, disk, faulty, gate, growth, kills
 
 
 def show(figures):
@@ -31,6 +32,7 @@ PARTS = {
     "kills": (200, kills.run),
     "crowd": (180, lambda seconds: crowd.run(8, 32, seconds=seconds, total=20 * seconds)),
     "faulty": (300, faulty.run),
+    "gate": (60, gate.run),
     "disk": (1, fail_disk),
     "growth": (1_000_000, lambda count: growth.run(count, count // 10, report=show)[-1]),
 }

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import os
 import random
-import sys
 import time
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 
 from helpers.meter import query
@@ -20,7 +18,7 @@ from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.verifier import verify_run
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.testing import FakeBackend
-from soak import promise, scratch
+from soak import counted, forked, join, promise, scratch
 
 
 class Counting(FakeBackend):
@@ -63,23 +61,14 @@ def run(processes=8, threads=32, seconds=180, total=6_000):
         out, told = os.pipe()
         asked = os.open(place / "asked", os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
         until = time.monotonic() + seconds
-        children = []
-        for number in range(processes):
-            child = os.fork()
-            if child == 0:
-                code = 1
-                try:
-                    process(folder, number, threads, total, 2 * total, until, told, asked)
-                    code = 0
-                except BaseException as error:  # noqa: BLE001 - the parent judges
-                    print(f"{type(error).__name__}: {error}", file=sys.stderr, flush=True)
-                finally:
-                    os._exit(code)
-            children.append(child)
-        codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        children = [
+            forked(process, folder, number, threads, total, 2 * total, until, told, asked)
+            for number in range(processes)
+        ]
+        codes = join(children)
         os.close(told)
         os.close(asked)
-        counts = Counter((place / "asked").read_text("ascii").split())
+        counts = counted(place / "asked")
         promise(max(counts.values()) == 1, "what two wanted was asked twice")
         promise(counts.total() <= total, f"{counts.total()} passes; the budget allows {total}")
         verified = verify_run(folder)
