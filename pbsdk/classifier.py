@@ -13,14 +13,13 @@ asking again. `predict` asks only for the prompts and tokens that the head needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
-from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
@@ -36,21 +35,21 @@ from pbsdk.learning.model_file import SavedClassifier, TrainingFacts, token_find
 from pbsdk.learning.parameters import check_choice, check_count, read_seed
 from pbsdk.learning.selection import Selection
 from pbsdk.pictures import Pictures
-from pbsdk.predicting import Labels, Predicting
 from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.demonstrations import check_demonstrations, fill_templates, name_classes, shown
 from pbsdk.queries.examples import Example, read_labels
+from pbsdk.queries.given import Given, read_given
 from pbsdk.queries.markers import Markers, read_unmarked
 from pbsdk.queries.pools import choosers, fit_templates, read_pool
-from pbsdk.queries.problem import Problem, read_problem
+from pbsdk.queries.problem import Problem, problem_of
 from pbsdk.queries.rendering import asked, render_unshown
-from pbsdk.queries.reuse import warn_of_reuse
 from pbsdk.queries.templates import Style, Template
+from pbsdk.scoring import Scoring
 
 __all__ = ["PromptBoostingClassifier"]
 
 
-class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
+class PromptBoostingClassifier(Scoring, Pictures, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
@@ -71,6 +70,8 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
             most; a number also puts `<examples>` in front of prompts that lack it, 0 shows none; None: 1 where a
             prompt has `<examples>`. No text is asked about under a prompt that shows it.
         label_names: what `<labels>` and demonstrations call each class; by default its label, with spaces for "_" and "-".
+        class_weight: how much the texts of each class count: "balanced" (all classes the same in all), or a mapping of labels to
+            numbers. Figures that `fit` reports count every text once.
         draw: "cycles" (every prompt before any comes again) or "independent".
         on_perfect: what to do when a learner makes no error on the training set, which boosting can't
             use: "vote" (one learner per prompt, majority) or "best" (the one that validates best).
@@ -111,6 +112,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         n_prompts: int | None = None,
         demonstrations: int | None = None,
         label_names: Mapping[Any, str] | None = None,
+        class_weight: Any = None,
         draw: Literal["cycles", "independent"] = "cycles",
         on_perfect: Literal["vote", "best"] = "vote",
         merge_validation: bool = False,
@@ -130,6 +132,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         self.n_prompts = n_prompts
         self.demonstrations = demonstrations
         self.label_names = label_names
+        self.class_weight = class_weight
         self.draw = draw
         self.on_perfect = on_perfect
         self.merge_validation = merge_validation
@@ -145,16 +148,45 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         tags.input_tags.two_d_array = False
         return tags
 
-    def fit(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, *, validation: tuple[Any, Any] | None = None) -> Self:
         """Learn from texts and labels.
 
         Args:
             X: texts, or pairs of texts.
             y: a label for each.
+            sample_weight: how much each counts; only proportions matter, and a text of weight 0 isn't asked about.
             validation: (texts, labels) that choose how many rounds are kept.
         """
         seed = read_seed(self.random_state)
-        head, problem, templates = self._checked(X, y, validation, seed)
+        given, head, problem, templates = self._checked(X, y, validation, seed, sample_weight)
+        self._learn(head, problem, templates, seed)
+        self._given = given
+        return self
+
+    def add(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Learn from further texts too: only these are asked about, since the run folder has the other answers.
+
+        A text that it was fitted to takes the new label. The prompts stay as they are, and so do the demonstrations they show.
+        """
+        check_is_fitted(self)
+        if not hasattr(self, "_given"):
+            raise InputError(
+                "a saved classifier doesn't keep its texts; fit it again with all of them: the run folder has the answers, and they cost nothing"
+            )
+        more = read_given(X, y, None, read=self._readable, sample_weight=sample_weight)
+        if shown(self._given.relabelled(more.examples, more.labels), self.templates_).any():
+            raise InputError("a prompt shows one of these texts under its old label; fit again with all texts")
+        given = self._given.with_more(more.examples, more.labels, more.weights)
+        head, problem = self._stated(given)
+        unfilled = self._templates(pairs=problem.pairs)
+        if len(problem.classes) > len(self.classes_) and any(one.names_classes for one in unfilled):
+            raise InputError("the prompts name the classes, so a new class changes them all; fit again with all texts")
+        self._learn(head, problem, list(self.templates_), self.facts_.seed or 0)
+        self._given = given
+        return self
+
+    def _learn(self, head: Head, problem: Problem, templates: list[Template], seed: int) -> None:
+        """Ask for everything at once, and let the head learn from the answers."""
         train, held_out = problem.train, problem.validation
         silent = shown([*train, *held_out], templates)
         queries = self._fit_queries(problem, templates)
@@ -175,6 +207,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
                     report=report,
                     examples=[*train, *held_out],
                     silent=silent if silent.any() else None,
+                    weights=problem.weights,
                 )
             )
         self.classes_ = problem.classes
@@ -188,11 +221,11 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
             seed=seed,
             validation_accuracy=fitted.validation_accuracy,
             largest_share=largest_share(_measuring(problem, head)),
+            **({} if problem.weights is None else {"weighted": True}),
             **fitted.facts,
         )
         self.head_name_ = head.name
         self._chose_all = choosers(self.prompts).intersection(example.id for example in held_out)
-        return self
 
     @property
     def ensemble_(self) -> Ensemble:
@@ -212,26 +245,9 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
             raise AttributeError(f"the head {self.head_name_!r} chooses among nothing; head='auto' does")
         return selection
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Return the accuracy on texts and their labels.
-
-        Texts that chose both the prompts and the number of rounds give a `ReusedExamplesWarning`.
-        """
-        examples, labels = self._to_score(X, y)
-        whole = self.keep == "auto" and len(examples) <= self.n_train_
-        predicted = self._labels(self._scores(examples, whole=whole))
-        return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
-
-    def staged_score(self, X: Any, y: Any) -> Iterator[float]:
-        """Yield the accuracy after the first learner, the first two, and so on to all."""
-        examples, labels = self._to_score(X, y)
-        answers = self._answers(examples, self.fitted_.prompts, self._needed_tokens)
-        for scores in self.fitted_.staged_scores(answers, len(examples)):
-            yield float(accuracy_score(labels, self._labels(scores)))
-
     def fit_queries(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> list[MaskedQuery]:
         """Return what `fit` would ask, in order; nothing is sent."""
-        _, problem, templates = self._checked(X, y, validation, read_seed(self.random_state, ahead=True))
+        _, _, problem, templates = self._checked(X, y, validation, read_seed(self.random_state, ahead=True))
         return self._fit_queries(problem, templates)
 
     def predict_queries(
@@ -252,7 +268,7 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
             check_is_fitted(self)
             templates = [self.templates_[prompt] for prompt in self.fitted_.prompts]
         elif fit is not None:
-            _, _, templates = self._checked(*fit, validation, read_seed(self.random_state, ahead=True))
+            *_, templates = self._checked(*fit, validation, read_seed(self.random_state, ahead=True))
         else:
             templates = self._templates(pairs=bool(examples) and examples[0].pair is not None)
         slots = render_unshown(examples, templates, Phase.PREDICT, self.style, [range(len(templates))])
@@ -307,20 +323,28 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         return loaded
 
     def _checked(
-        self, X: Any, y: Any, validation: tuple[Any, Any] | None, seed: int
-    ) -> tuple[Head, Problem, list[Template]]:
+        self, X: Any, y: Any, validation: tuple[Any, Any] | None, seed: int, sample_weight: Any = None
+    ) -> tuple[Given, Head, Problem, list[Template]]:
         """Look at everything that can be wrong before anything is sent; the templates come filled."""
         self._check_parameters()
-        parameters = self.get_params(deep=False)
-        head_from("boosting", parameters)  # its parameters are refused if they can't work, whatever the head
-        head = head_from(self.head, parameters)
-        problem = read_problem(X, y, validation, merge=self.merge_validation, read=self._readable)
-        head.check(len(problem.classes))
+        given = read_given(X, y, validation, read=self._readable, sample_weight=sample_weight)
+        head, problem = self._stated(given)
         templates = self._templates(pairs=problem.pairs)
         if self.label_names is None and not any(template.names_classes for template in templates):
-            return head, problem, templates
+            return given, head, problem, templates
         names = name_classes(problem.classes.tolist(), self.label_names, self.backend.mask_token)
-        return head, problem, fill_templates(templates, problem, names, per_class=self.demonstrations, seed=seed)
+        return given, head, problem, fill_templates(templates, problem, names, per_class=self.demonstrations, seed=seed)
+
+    def _stated(self, given: Given) -> tuple[Head, Problem]:
+        """Return the head, and what it is to learn."""
+        head = head_from(self.head, self.get_params(deep=False))
+        problem = problem_of(given, merge=self.merge_validation, class_weight=self.class_weight)
+        if problem.weights is not None and not head.weighs:
+            raise InputError(
+                f"the head {head.name!r} doesn't weigh texts; leave sample_weight and class_weight out, or take another head"
+            )
+        head.check(len(problem.classes))
+        return head, problem
 
     def _templates(self, *, pairs: bool) -> list[Template]:
         pool = read_pool(self.prompts, self.backend.abilities)[: self.n_prompts]
@@ -338,6 +362,9 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
         check_choice("style", self.style, ("plain", "paper"))
         check_choice("markers", self.markers, ("refuse", "escape"))
         check_choice("keep", self.keep, ("auto", "needed", "whole"))
+        parameters = self.get_params(deep=False)
+        head_from("boosting", parameters)  # its parameters are refused if they can't work, whatever the head
+        head_from(self.head, parameters)
 
     def _readable(self, texts: Any, name: str = "texts") -> list[Example]:
         return read_unmarked(texts, self.backend.mask_token, self.markers, name=name)
@@ -349,11 +376,6 @@ class PromptBoostingClassifier(Pictures, Predicting, ClassifierMixin, BaseEstima
     def _new_examples(self, X: Any) -> list[Example]:
         check_is_fitted(self)
         return self._readable(X)
-
-    def _to_score(self, X: Any, y: Any) -> tuple[list[Example], Labels]:
-        examples = self._new_examples(X)
-        warn_of_reuse(examples, self._chose_all)
-        return examples, read_labels(y, len(examples))
 
 
 def _measuring(problem: Problem, head: Head) -> np.ndarray[Any, Any]:

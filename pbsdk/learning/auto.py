@@ -155,6 +155,7 @@ class Auto(Head):
 
     name: ClassVar[str] = "auto"
     validates: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
 
     text_features: bool = True
     early_exit: bool = False
@@ -203,16 +204,17 @@ class _Boosting:
     rounds: int
     scores: Floats
     """The shares of votes (N, C) of examples left out."""
+    weights: Floats | None
 
     @property
     def factor(self) -> float:
         """The temperature of its shares of votes."""
-        return temperature(self.scores, self.labels)
+        return temperature(self.scores, self.labels, self.weights)
 
     @property
     def loss(self) -> float:
         """The loss on examples left out, calibrated."""
-        return loss(self._log_probabilities, self.labels)
+        return loss(self._log_probabilities, self.labels, self.weights)
 
     @property
     def probabilities(self) -> Floats:
@@ -227,6 +229,7 @@ class _Boosting:
         """Whether the labels are likelier than under these, by more than chance would have it."""
         rows = np.arange(len(self.labels))
         gain = (self._log_probabilities - log_probabilities)[rows, self.labels]
+        gain = gain if self.weights is None else gain * self.weights
         return bool(gain.mean() > STANDARD_ERRORS * gain.std() / np.sqrt(len(gain)))
 
     def tried(self, weight: float) -> Tried:
@@ -243,7 +246,9 @@ class _Boosting:
     def fitted(self, seed: int) -> FittedEnsemble:
         """Boost on all examples."""
         matrices = [TokenMatrix.from_codes(*pair) for pair in zip(self.pool, self.tokens, strict=True)]
-        boosted = boost(matrices, self.labels, self.n_classes, rounds=self.rounds, m=self.m, seed=seed)
+        boosted = boost(
+            matrices, self.labels, self.n_classes, rounds=self.rounds, m=self.m, seed=seed, weights=self.weights
+        )
         return FittedEnsemble(boosted.ensemble, boosted.history, {"m": self.m, "rounds_run": len(boosted.history)})
 
 
@@ -267,13 +272,14 @@ def _boostings(trial: Trial, material: Material, grid: Grid) -> Iterator[_Boosti
                 [TokenMatrix.from_codes(one[rows], own) for one, own in zip(codes, tokens, strict=True)]
                 for rows in (kept, left)
             )
-            found = boost(train, labels[kept], n_classes, rounds=ROUNDS[-1], m=m, seed=trial.seed).ensemble
-            stages = list(found.staged_votes_of(test))
+            weights = None if material.weights is None else material.weights[kept]
+            boosted = boost(train, labels[kept], n_classes, rounds=ROUNDS[-1], m=m, seed=trial.seed, weights=weights)
+            stages = list(boosted.ensemble.staged_votes_of(test))
             for k, rounds in enumerate(ROUNDS):
                 votes[k, left] = stages[min(rounds, len(stages)) - 1]
         for rounds, one in zip(ROUNDS, votes, strict=True):
             shares = one / one.sum(axis=1, keepdims=True)
-            yield _Boosting(codes, tokens, labels, n_classes, m, rounds, shares)
+            yield _Boosting(codes, tokens, labels, n_classes, m, rounds, shares, material.weights)
 
 
 def _selection(

@@ -16,7 +16,7 @@ If every round is dropped there is no learner at all, and one learner per prompt
 likewise (`WayOut.NO_LEARNER`). With a validation set, the ensemble is the prefix that does best on
 it; of equal ones the longest.
 
-An example that wasn't asked under a template (`Trial.silent`) counts neither right nor wrong in its rounds, and keeps its weight.
+Where examples count differently (`Trial.weights`), the first round starts from that. An example that wasn't asked under a template (`Trial.silent`) counts neither right nor wrong in its rounds, and keeps its weight.
 
 Weights are whole numbers, so that errors are exact sums and equal examples stay equal. A weight
 never falls to 0. Alphas are rounded to nine decimals, on which all machines agree; one that is 0
@@ -34,10 +34,11 @@ from typing import Any, ClassVar, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from pbsdk.backend import Floats
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
 from pbsdk.learning.heads import Fitted, Head, TokenOf, Trial, Validation
 from pbsdk.learning.parameters import check_choice, check_count
-from pbsdk.learning.verbalizer import TOTAL_WEIGHT, Verbalizer, Weights, checked_m, kind_of_search, uniform_weights
+from pbsdk.learning.verbalizer import TOTAL_WEIGHT, Verbalizer, Weights, checked_m, kind_of_search
 from pbsdk.learning.voting import Matrices, Searches, Silent, Validator
 
 __all__ = ["Boosted", "Boosting", "Outcome", "RoundRecord", "WayOut", "boost", "reweigh", "samme_alpha"]
@@ -142,7 +143,7 @@ class _Rounds:
 
     def __init__(self, searches: Searches) -> None:
         self._searches = searches
-        self._weights = uniform_weights(searches.n_examples)
+        self._weights = searches.weights
         self._dropped: dict[int, Verbalizer] = {}  # under the present weights
         self._at_start = True
 
@@ -212,18 +213,21 @@ def boost(  # noqa: PLR0913 - independent settings, all keywords
     seed: int | np.random.Generator | None = None,
     validation: Validation | None = None,
     silent: Silent | None = None,
+    weights: Floats | None = None,
     progress: Callable[[RoundRecord], None] | None = None,
 ) -> Boosted:
     """Train an ensemble on a pool's matrices; labels are 0 to `n_classes - 1`.
 
     Without a validation set, every learner of the `rounds` is in the ensemble. `silent` says where examples weren't
-    asked, as in `Trial`. `progress` is called after each round.
+    asked and `weights` how much they count at first, as in `Trial`. `progress` is called after each round.
     """
     check_count("rounds", rounds)
     check_choice("draw", draw, DRAWS)
     check_choice("on_perfect", on_perfect, ON_PERFECT)
-    with Searches(train, labels, n_classes, m, silent) as searches:
-        growing = _Growing(None if validation is None else Validator(validation, n_classes, len(train), silent))
+    with Searches(train, labels, n_classes, m, silent, weights) as searches:
+        growing = _Growing(
+            None if validation is None else Validator(validation, n_classes, len(train), silent, weights)
+        )
         state = _Rounds(searches)
         for template, _ in zip(draws(len(train), draw, seed), range(rounds), strict=False):
             record = growing.add(template, *state.one(template))
@@ -242,7 +246,7 @@ def boost(  # noqa: PLR0913 - independent settings, all keywords
         way_out=growing.way_out,
         history=tuple(growing.history),
         m=searches.m,
-        validation_accuracy=growing.validator.accuracy(chosen) if growing.validator is not None else None,
+        validation_accuracy=growing.validator.share_right(chosen) if growing.validator is not None else None,
     )
 
 
@@ -266,6 +270,7 @@ class Boosting(Head):
     """
 
     name: ClassVar[str] = "boosting"
+    weighs: ClassVar[bool] = True
 
     rounds: int = 200
     m: int | None = None
@@ -300,6 +305,7 @@ class Boosting(Head):
             seed=trial.seed,
             validation=trial.validation,
             silent=trial.silent,
+            weights=trial.weights,
             progress=lambda _: trial.report(),
         )
         facts = {

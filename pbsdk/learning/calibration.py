@@ -47,17 +47,19 @@ def stratified_folds(labels: Labels, n_folds: int, repeats: int, seed: int) -> L
     return folds
 
 
-def loss(log_probabilities: Floats, labels: Labels) -> float:
-    """Return the mean negative log-likelihood of the labels."""
-    return float(-log_probabilities[np.arange(len(labels)), labels].mean())
+def loss(log_probabilities: Floats, labels: Labels, weights: Floats | None = None) -> float:
+    """Return the mean negative log-likelihood of the labels, which may weigh (N,) differently."""
+    return float(-np.average(log_probabilities[np.arange(len(labels)), labels], weights=weights))
 
 
-def temperature(scores: Floats, labels: Labels) -> float:
+def temperature(scores: Floats, labels: Labels, weights: Floats | None = None) -> float:
     """Return the factor on scores (N, C) under whose softmax the labels are likeliest."""
     low, high = 0, len(TEMPERATURES) - 1  # the loss is convex in the factor
     while low < high:
         middle = (low + high) // 2
-        here, further = (loss(log_softmax(scores * factor), labels) for factor in TEMPERATURES[middle : middle + 2])
+        here, further = (
+            loss(log_softmax(scores * factor), labels, weights) for factor in TEMPERATURES[middle : middle + 2]
+        )
         low, high = (low, middle) if here <= further else (middle + 1, high)
     return float(TEMPERATURES[low])
 

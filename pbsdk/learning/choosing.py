@@ -148,6 +148,9 @@ class Solver:
 
     def _regressed(self, share: float, strength: float, rows: Floats) -> Solution:
         space, material = self._at(share), self._material
+        if material.weights is not None:  # row weights are at most 1, and a loss multiplied is a strength multiplied
+            most = float(material.weights.max())
+            rows, strength = rows * (material.weights / most), strength * most
         solved = fit_many(
             space.coordinates, material.labels, material.n_classes, [strength] * len(rows), rows, tolerance=LOOSE
         )
@@ -182,7 +185,10 @@ class Solver:
     def _temperature(self, solution: Solution, rows: Floats) -> float:
         """Return the temperature of scores of rows that weren't learned from."""
         problem, row = np.nonzero(rows == 0)
-        return temperature(solution.scores[problem, row], self._material.labels[row]) if len(row) else 1.0
+        if not len(row):
+            return 1.0
+        weights = None if self._material.weights is None else self._material.weights[row]
+        return temperature(solution.scores[problem, row], self._material.labels[row], weights)
 
 
 @dataclass(frozen=True)
@@ -203,9 +209,9 @@ def choose(material: Material, grid: Grid, seed: int) -> Chosen:
     folds = stratified_folds(material.labels, grid.folds, grid.repeats, seed)
     solved = list(_solve(material, grid, folds))
     once = [log_softmax(one.once.mean(axis=0)) for one in solved]
-    weights, factors, losses = _weigh(once, material.labels)
-    left_out = _left_out(solved, folds, material.labels) if grid.nested else _averaged(once, weights, factors)
-    final = temperature(left_out, material.labels)
+    weights, factors, losses = _weigh(once, material.labels, material.weights)
+    left_out = _left_out(solved, folds, material) if grid.nested else _averaged(once, weights, factors)
+    final = temperature(left_out, material.labels, material.weights)
     answers = np.zeros((len(material.labels), material.n_classes))
     texts = np.zeros_like(answers) if material.texts is not None and max(grid.shares) > 0 else None
     bias = np.zeros(material.n_classes)
@@ -259,10 +265,10 @@ def _solve(material: Material, grid: Grid, folds: Labels) -> Iterator[_Solved]:
         yield _Solved(share, strength, whole, once, twice)
 
 
-def _weigh(scores: Sequence[Floats], labels: Labels) -> tuple[Floats, Floats, Floats]:
+def _weigh(scores: Sequence[Floats], labels: Labels, of_examples: Floats | None) -> tuple[Floats, Floats, Floats]:
     """Return each candidate's weight, its temperature, and its loss at that temperature."""
-    factors = np.array([temperature(one, labels) for one in scores])
-    losses = np.array([loss(log_softmax(f * one), labels) for f, one in zip(factors, scores, strict=True)])
+    factors = np.array([temperature(one, labels, of_examples) for one in scores])
+    losses = np.array([loss(log_softmax(f * one), labels, of_examples) for f, one in zip(factors, scores, strict=True)])
     weights = np.exp(-SHARPNESS * len(labels) * (losses - losses.min()))
     weights[weights < LEAST_WEIGHT] = 0
     return weights / weights.sum(), factors, losses
@@ -273,13 +279,14 @@ def _averaged(scores: Sequence[Floats], weights: Floats, factors: Floats) -> Flo
     return log_softmax(total)
 
 
-def _left_out(solved: Sequence[_Solved], folds: Labels, labels: Labels) -> Floats:
+def _left_out(solved: Sequence[_Solved], folds: Labels, material: Material) -> Floats:
     """Return the log-probabilities (N, C) of each fold under an average that was weighed without it."""
     total = np.zeros_like(solved[0].once[0])
     for repeat, dealt in enumerate(folds):
         for fold in range(dealt.max() + 1):
             inside, outside = dealt == fold, dealt != fold
             inner = [one.twice[repeat, fold][outside] for one in solved if one.twice is not None]
-            weights, factors, _ = _weigh(inner, labels[outside])
+            of_examples = None if material.weights is None else material.weights[outside]
+            weights, factors, _ = _weigh(inner, material.labels[outside], of_examples)
             total[inside] += _averaged([one.once[repeat][inside] for one in solved], weights, factors)
     return log_softmax(total / len(folds))

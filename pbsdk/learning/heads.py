@@ -64,6 +64,7 @@ class Trial:
         examples: the examples themselves, those of the validation set last; for heads that read texts.
         silent: where (N, prompts) an example wasn't asked, since the prompt shows it as a demonstration. The matrices
             hold some other answer there, which is no evidence.
+        weights: how much each example counts (N,), those of the validation set last; 1 on average. None: all alike.
     """
 
     answers: Sequence[TokenMatrix]
@@ -74,6 +75,7 @@ class Trial:
     report: Callable[[], None] = _no_report
     examples: Sequence[Example] = ()
     silent: npt.NDArray[np.bool_] | None = None
+    weights: Floats | None = None
 
 
 class Fitted(ABC):
@@ -151,6 +153,9 @@ class Head(ABC):
 
     validates: ClassVar[bool] = True
     """Whether a validation set chooses among models; otherwise its texts are learned from like the others."""
+
+    weighs: ClassVar[bool] = False
+    """Whether it heeds `Trial.weights`; weights for a head that doesn't are refused."""
 
     @property
     def steps(self) -> int:

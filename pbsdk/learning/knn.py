@@ -12,11 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from pbsdk.backend import Floats, MaskDistribution
 from pbsdk.learning.calibration import loss
@@ -73,10 +73,13 @@ def _nearest(
     return np.concatenate(rows), np.concatenate(similarities)
 
 
-def _votes(rows: npt.NDArray[np.int64], similarities: Floats, labels: Labels, n_classes: int) -> Floats:
+def _votes(
+    rows: npt.NDArray[np.int64], similarities: Floats, labels: Labels, n_classes: int, weights: Floats | None
+) -> Floats:
     """Return the votes (N, C) of neighbours; one that is no more similar than chance has none."""
     votes = np.zeros((len(rows), n_classes))
-    np.add.at(votes, (np.arange(len(rows))[:, None], labels[rows]), similarities.clip(min=0))
+    said = similarities.clip(min=0)
+    np.add.at(votes, (np.arange(len(rows))[:, None], labels[rows]), said if weights is None else said * weights[rows])
     return votes
 
 
@@ -96,6 +99,8 @@ class FittedNeighbours(OfViews):
     facts: Mapping[str, str | int | float | bool | None] = field(default_factory=dict)
     history: tuple[Any, ...] = ()
     validation_accuracy: float | None = None
+    weights: Floats | None = None
+    """How much each example's vote counts; None: all alike."""
 
     @property
     def size(self) -> int:  # type: ignore[override] # read only
@@ -108,7 +113,7 @@ class FittedNeighbours(OfViews):
 
     def _scores(self, blocks: Sequence[Features]) -> Floats:
         rows, similarities = _nearest(_directions(blocks), self._known, self.neighbours)
-        return _votes(rows, similarities, self.labels, self.n_classes) + self.doubt / self.n_classes
+        return _votes(rows, similarities, self.labels, self.n_classes, self.weights) + self.doubt / self.n_classes
 
     def scores_of_one(self, answers: Sequence[MaskDistribution | None], example: Example) -> Floats:
         """Return the votes (C,) on one example; a prompt that wasn't asked is left out of the comparison."""
@@ -136,7 +141,11 @@ class FittedNeighbours(OfViews):
             for prompt, view, features, share in parts
         )
         state = _State(
-            neighbours=self.neighbours, doubt=self.doubt, labels=tuple(self.labels.tolist()), prompts=prompts
+            neighbours=self.neighbours,
+            doubt=self.doubt,
+            labels=tuple(self.labels.tolist()),
+            prompts=prompts,
+            weights=None if self.weights is None else tuple(self.weights.tolist()),
         )
         return state.model_dump(mode="json")
 
@@ -163,6 +172,7 @@ class _State(BaseModel):
     doubt: float
     labels: tuple[int, ...]
     prompts: tuple[_SharedView, ...]
+    weights: tuple[Annotated[float, Field(gt=0)], ...] | None = None
 
 
 def _rounded(features: npt.NDArray[np.floating]) -> Features:
@@ -185,6 +195,7 @@ class Nearest(Head):
 
     name: ClassVar[str] = "knn"
     validates: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
 
     neighbours: int | None = None
 
@@ -194,22 +205,23 @@ class Nearest(Head):
     def fit(self, trial: Trial) -> FittedNeighbours:
         """Choose views, and how many neighbours vote."""
         material = Material.of(trial)
-        labels = material.labels
+        labels, weights = material.labels, material.weights
         blocks = [_rounded(block) for block in material.blocks()]
         known = _directions(blocks)
         most = len(labels) - 1
         tried = sorted({min(count, most) for count in ((self.neighbours,) if self.neighbours else NEIGHBOURS)})
         rows, similarities = _nearest(known, known, tried[-1], left_out=True)
-        best: tuple[float, float, int, float] | None = None
+        best: tuple[float, float, int, float, float] | None = None
         for count in tried:
-            votes = _votes(rows[:, :count], similarities[:, :count], labels, trial.n_classes)
-            accuracy = float((votes.argmax(axis=1) == labels).mean())
+            votes = _votes(rows[:, :count], similarities[:, :count], labels, trial.n_classes, weights)
+            right = votes.argmax(axis=1) == labels
             for doubt in DOUBTS:
                 scores = votes + doubt / trial.n_classes
-                found = (accuracy, -loss(np.log(scores / scores.sum(axis=1, keepdims=True)), labels), count, doubt)
+                likely = -loss(np.log(scores / scores.sum(axis=1, keepdims=True)), labels, weights)
+                found = (float(np.average(right, weights=weights)), likely, count, doubt, float(right.mean()))
                 best = found if best is None else max(best, found)
         assert best is not None  # noqa: S101 - for the type checker
-        accuracy, _, count, doubt = best
+        _, _, count, doubt, accuracy = best
         ends = np.cumsum([block.shape[1] for block in blocks])[:-1]
         facts = {"neighbours": count, "doubt": doubt, "left_out_accuracy": accuracy}
         return FittedNeighbours(
@@ -222,6 +234,7 @@ class Nearest(Head):
             doubt=doubt,
             shares=_shares([known[:, part] for part in np.split(np.arange(known.shape[1]), ends)], rows[:, :count]),
             facts=facts,
+            weights=None if weights is None else np.maximum(np.round(weights, _DIGITS), 10.0**-_DIGITS),
         )
 
     @classmethod
@@ -235,6 +248,8 @@ class Nearest(Head):
             )
         if set(saved.labels) != set(range(n_classes)):
             raise ValueError(f"labels must be 0 to {n_classes - 1}, and each must have an example")
+        if saved.weights is not None and len(saved.weights) != size:
+            raise ValueError(f"weights needs a number for each of {size} examples")
         views, features = [], []
         for k, one in enumerate(saved.prompts):
             one.check(k, n_prompts)
@@ -252,6 +267,7 @@ class Nearest(Head):
             neighbours=saved.neighbours,
             doubt=saved.doubt,
             shares=tuple(one.share for one in saved.prompts),
+            weights=None if saved.weights is None else np.array(saved.weights),
         )
 
 

@@ -54,6 +54,7 @@ class Material:
         answers: the features (N, D) of all prompts side by side, centred, with a mean square length of 1.
         texts: what is read of the texts, if it is.
         prompts: the place of each view's prompt in the pool.
+        weights: how much each example counts (N,), 1 on average; None: all alike.
     """
 
     labels: npt.NDArray[np.intp]
@@ -64,6 +65,7 @@ class Material:
     prompts: tuple[int, ...]
     _scale: float
     _text_features: csr_matrix | None
+    weights: Floats | None = None
 
     @classmethod
     def of(cls, trial: Trial, *, texts: bool = False) -> Self:
@@ -89,13 +91,13 @@ class Material:
         text_view = TextView.of(trial.examples) if texts else None
         features = text_view.features(trial.examples) if text_view is not None else None
         prompts = tuple(range(len(views)))
-        return cls(labels, trial.n_classes, tuple(views), answers, text_view, prompts, scale, features)
+        return cls(labels, trial.n_classes, tuple(views), answers, text_view, prompts, scale, features, trial.weights)
 
     @cached_property
     def ridges(self) -> Ridges:
         """What learns from the texts."""
         assert self._text_features is not None  # noqa: S101 - for the type checker
-        return Ridges(self._text_features, self.labels, self.n_classes)
+        return Ridges(self._text_features, self.labels, self.n_classes, self.weights)
 
     def of_prompts(self, places: Sequence[int]) -> Self:
         """Return the same examples with the answers of some prompts alone, by their places here."""

@@ -51,7 +51,7 @@ def _by_loss(material: Material, grid: Grid, seed: int) -> list[int]:
     alone = replace(grid, shares=(0.0,), strengths=(STRENGTH,), repeats=1, nested=False)
     answers = material.without_texts()
     losses = [
-        loss(choose(answers.of_prompts([at]), alone, seed).left_out, material.labels)
+        loss(choose(answers.of_prompts([at]), alone, seed).left_out, material.labels, material.weights)
         for at in range(len(material.views))
     ]
     return sorted(range(len(losses)), key=losses.__getitem__)

@@ -6,11 +6,11 @@ softmax regression can afford lose several points. Least squares costs one linea
 of texts apart as well.
 
 The features stay as they are, sparse: conjugate gradients need only their products with vectors, and these go to and fro between
-examples and features. For each problem with row weights w in {0, 1},
+examples and features. For each problem with row weights w (0 where a row is left out),
 
     minimise  sum_i w_i |F_i - Y_i|^2 + PENALTY |W|^2,     F = Z W + b
 
-where Y is 1 at an example's class and else 0, and b the share of each class. Scores are stretched by `STRETCH`, so that a
+where Y is 1 at an example's class and else 0, and b the weighed share of each class. Scores are stretched by `STRETCH`, so that a
 temperature near 1 makes them log-probabilities.
 """
 
@@ -53,13 +53,17 @@ class Ridges:
         features: sparse features (N, D).
         labels: the class (N,) of each text.
         n_classes: how many there are.
+        weights: how much each text counts (N,), above 0; None: all alike.
     """
 
-    def __init__(self, features: csr_matrix, labels: npt.NDArray[np.intp], n_classes: int) -> None:
+    def __init__(
+        self, features: csr_matrix, labels: npt.NDArray[np.intp], n_classes: int, weights: Floats | None = None
+    ) -> None:
         self._features = features
         self._squared_scale = unit_scale(features) ** 2
         self._compared = features.shape[0] <= MOST_COMPARED
         self._targets = np.eye(n_classes)[labels]
+        self._weights = np.ones(len(labels)) if weights is None else weights
 
     @cached_property
     def gram(self) -> Floats:
@@ -71,7 +75,8 @@ class Ridges:
 
     def solve(self, used: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
         """Learn from the rows in use (N,): return the scores (N, C) of all, the duals (N, C), and the bias (C,)."""
-        shares = self._targets[used].mean(axis=0)
+        shares = np.average(self._targets[used], axis=0, weights=self._weights[used])
+        penalties = PENALTY / self._weights[:, None]
         wanted = np.where(used[:, None], self._targets - shares, 0.0)
         duals = np.zeros_like(wanted)
         left, ahead = wanted.copy(), wanted.copy()
@@ -80,7 +85,7 @@ class Ridges:
         for _ in range(STEPS):
             if (squares <= enough).all():
                 break
-            moved = np.where(used[:, None], self._times(ahead), 0.0) + PENALTY * ahead
+            moved = np.where(used[:, None], self._times(ahead), 0.0) + penalties * ahead
             pace = squares / np.maximum(np.einsum("ij,ij->j", ahead, moved), np.finfo(np.float64).tiny)
             duals += pace * ahead
             left -= pace * moved

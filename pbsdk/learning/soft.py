@@ -35,6 +35,7 @@ class Soft(Head):
 
     name: ClassVar[str] = "soft"
     validates: ClassVar[bool] = False
+    weighs: ClassVar[bool] = True
 
     strength: float = 10.0
     early_exit: bool = False

@@ -50,6 +50,7 @@ __all__ = [
     "kind_of_search",
     "says",
     "uniform_weights",
+    "whole_weights",
 ]
 
 Weights = npt.NDArray[np.int64]
@@ -124,6 +125,20 @@ def check_labels(labels: npt.ArrayLike, n_classes: int, n_examples: int) -> Labe
 def uniform_weights(n_examples: int) -> Weights:
     """Return equal weights."""
     return np.full(n_examples, TOTAL_WEIGHT // n_examples, dtype=np.int64)
+
+
+def whole_weights(shares: Floats | None, n_examples: int) -> Weights:
+    """Return whole-number weights in proportion to shares, so that multiples stay exact ones; equal without shares.
+
+    >>> whole_weights(np.array([0.5, 1.5, 1.0]), 3) // whole_weights(np.array([0.5, 1.5, 1.0]), 3).min()
+    array([1, 3, 2])
+    """
+    if shares is None:
+        return uniform_weights(n_examples)
+    ratios = np.round(shares / shares.min(), 9)
+    unit = TOTAL_WEIGHT // int(np.ceil(ratios.sum()))
+    whole: Weights = np.maximum(np.rint(ratios * unit), 1).astype(np.int64)
+    return whole
 
 
 def says(codes: Codes) -> npt.NDArray[np.intp]:

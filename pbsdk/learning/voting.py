@@ -15,6 +15,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import numpy.typing as npt
 
+from pbsdk.backend import Floats
 from pbsdk.errors import InputError
 from pbsdk.learning.ascent import AscentSearch
 from pbsdk.learning.ensemble import Ensemble, FittedEnsemble, WeakLearner
@@ -28,7 +29,7 @@ from pbsdk.learning.verbalizer import (
     check_labels,
     checked_m,
     kind_of_search,
-    uniform_weights,
+    whole_weights,
 )
 
 __all__ = ["Best", "Searches", "Silent", "Validator", "Voting", "best_single", "one_per_prompt", "vote"]
@@ -41,8 +42,14 @@ Silent = npt.NDArray[np.bool_]
 class Searches:
     """The verbalizer search of each prompt, made when it is first needed; leaving the `with` block gives back its disk space."""
 
-    def __init__(
-        self, train: Matrices, labels: npt.ArrayLike, n_classes: int, m: int | None, silent: Silent | None = None
+    def __init__(  # noqa: PLR0913, PLR0917 - a problem
+        self,
+        train: Matrices,
+        labels: npt.ArrayLike,
+        n_classes: int,
+        m: int | None,
+        silent: Silent | None = None,
+        weights: Floats | None = None,
     ) -> None:
         if not train:
             raise InputError("the pool has no prompts; give at least one")
@@ -52,6 +59,7 @@ class Searches:
         self._train = train
         self._labels = check_labels(labels, n_classes, train[0].n_examples)
         self._silent = None if silent is None else silent[: len(self._labels)]
+        self.weights = whole_weights(None if weights is None else weights[: len(self._labels)], len(self._labels))
         self._searches: dict[int, VerbalizerSearch | AscentSearch] = {}
         self._unweighted: dict[int, Verbalizer] = {}
 
@@ -78,13 +86,13 @@ class Searches:
         return replace(found, wrong=found.wrong & ~silent)
 
     def unweighted(self, template: int) -> Verbalizer:
-        """Return the template's best verbalizer on the unweighted set."""
+        """Return the template's best verbalizer on the set as it was given."""
         if template not in self._unweighted:
-            self._unweighted[template] = self.best(template, uniform_weights(self.n_examples))
+            self._unweighted[template] = self.best(template, self.weights)
         return self._unweighted[template]
 
     def one_each(self) -> list[WeakLearner]:
-        """Return each prompt's best learner on the unweighted set, with alpha 1."""
+        """Return each prompt's best learner on the set as it was given, with alpha 1."""
         return [WeakLearner(template, self.unweighted(template).tokens, 1.0) for template in range(self.n_prompts)]
 
     def best_of(self, learners: Sequence[WeakLearner], validator: Validator | None) -> WeakLearner:
@@ -95,7 +103,7 @@ class Searches:
 
     def _share_wrong(self, template: int) -> float:
         silent = self.silent(template)
-        return self.unweighted(template).error / (self.n_examples if silent is None else int((~silent).sum()))
+        return self.unweighted(template).error / int((self.weights if silent is None else self.weights[~silent]).sum())
 
     def __enter__(self) -> Self:
         return self
@@ -108,7 +116,14 @@ class Searches:
 class Validator:
     """Follows the votes of a growing ensemble on the validation set."""
 
-    def __init__(self, validation: Validation, n_classes: int, n_templates: int, silent: Silent | None = None) -> None:
+    def __init__(
+        self,
+        validation: Validation,
+        n_classes: int,
+        n_templates: int,
+        silent: Silent | None = None,
+        weights: Floats | None = None,
+    ) -> None:
         self.matrices, labels = validation
         if len(self.matrices) != n_templates:
             raise InputError(f"validation has {len(self.matrices)} templates and training {n_templates}; use the same")
@@ -123,14 +138,14 @@ class Validator:
         self._voted = np.zeros(len(self._labels), dtype=np.bool_)
         every = np.ones((len(self._labels), n_templates), dtype=np.bool_)
         self._asked = every if silent is None else ~silent[-len(self._labels) :]
+        self._weights = None if weights is None else weights[-len(self._labels) :]
 
     def add(self, learner: WeakLearner) -> float:
         """Let a learner vote too, and return the accuracy on the examples that someone voted on."""
         asked = self._asked[:, learner.template]
         self._votes[np.flatnonzero(asked), learner.says(self.matrices)[asked]] += learner.alpha
         self._voted |= asked
-        right = (self._votes.argmax(axis=1) == self._labels)[self._voted]
-        return float(right.mean()) if len(right) else 0.0
+        return self._accuracy(self._weights)
 
     def accuracy(self, learners: Sequence[WeakLearner]) -> float:
         """Return the accuracy of learners on their own."""
@@ -138,20 +153,43 @@ class Validator:
         self._voted[:] = False
         return [self.add(learner) for learner in learners][-1]
 
+    def share_right(self, learners: Sequence[WeakLearner]) -> float:
+        """Return the same, each example counted once."""
+        self.accuracy(learners)
+        return self._accuracy(None)
 
-def one_per_prompt(
-    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None, silent: Silent | None = None
+    def _accuracy(self, weights: Floats | None) -> float:
+        right = (self._votes.argmax(axis=1) == self._labels)[self._voted]
+        return (
+            float(np.average(right, weights=None if weights is None else weights[self._voted])) if len(right) else 0.0
+        )
+
+
+def one_per_prompt(  # noqa: PLR0913 - independent settings, all keywords
+    train: Matrices,
+    labels: npt.ArrayLike,
+    n_classes: int,
+    *,
+    m: int | None = None,
+    silent: Silent | None = None,
+    weights: Floats | None = None,
 ) -> list[WeakLearner]:
-    """Return each prompt's best learner on the unweighted set, with alpha 1."""
-    with Searches(train, labels, n_classes, m, silent) as searches:
+    """Return each prompt's best learner on the set as it was given, with alpha 1."""
+    with Searches(train, labels, n_classes, m, silent, weights) as searches:
         return searches.one_each()
 
 
-def vote(
-    train: Matrices, labels: npt.ArrayLike, n_classes: int, *, m: int | None = None, silent: Silent | None = None
+def vote(  # noqa: PLR0913 - independent settings, all keywords
+    train: Matrices,
+    labels: npt.ArrayLike,
+    n_classes: int,
+    *,
+    m: int | None = None,
+    silent: Silent | None = None,
+    weights: Floats | None = None,
 ) -> Ensemble:
     """Return the paper's PromptVoting: one learner per prompt, each with one vote."""
-    return Ensemble(n_classes, tuple(one_per_prompt(train, labels, n_classes, m=m, silent=silent)))
+    return Ensemble(n_classes, tuple(one_per_prompt(train, labels, n_classes, m=m, silent=silent, weights=weights)))
 
 
 def best_single(  # noqa: PLR0913 - independent settings, all keywords
@@ -162,10 +200,11 @@ def best_single(  # noqa: PLR0913 - independent settings, all keywords
     m: int | None = None,
     validation: Validation | None = None,
     silent: Silent | None = None,
+    weights: Floats | None = None,
 ) -> Ensemble:
     """Return the one learner per prompt that does best on validation, or else on training."""
-    validator = None if validation is None else Validator(validation, n_classes, len(train), silent)
-    with Searches(train, labels, n_classes, m, silent) as searches:
+    validator = None if validation is None else Validator(validation, n_classes, len(train), silent, weights)
+    with Searches(train, labels, n_classes, m, silent, weights) as searches:
         return Ensemble(n_classes, (searches.best_of(searches.one_each(), validator),))
 
 
@@ -173,7 +212,7 @@ def _validated(ensemble: Ensemble, trial: Trial, m: int | None) -> FittedEnsembl
     accuracy = None
     if trial.validation is not None:
         validator = Validator(trial.validation, trial.n_classes, len(trial.answers), trial.silent)
-        accuracy = validator.accuracy(ensemble.learners)
+        accuracy = validator.share_right(ensemble.learners)
     facts = {
         "m": checked_m(m, trial.n_classes),
         "search": kind_of_search(trial.n_classes),
@@ -193,6 +232,7 @@ class Voting(Head):
     """
 
     name: ClassVar[str] = "voting"
+    weighs: ClassVar[bool] = True
 
     m: int | None = None
 
@@ -205,7 +245,9 @@ class Voting(Head):
 
     def fit(self, trial: Trial) -> FittedEnsemble:
         """Let each prompt choose its words."""
-        ensemble = vote(trial.answers, trial.labels, trial.n_classes, m=self.m, silent=trial.silent)
+        ensemble = vote(
+            trial.answers, trial.labels, trial.n_classes, m=self.m, silent=trial.silent, weights=trial.weights
+        )
         return _validated(ensemble, trial, self.m)
 
     @classmethod
@@ -229,5 +271,6 @@ class Best(Voting):
             m=self.m,
             validation=trial.validation,
             silent=trial.silent,
+            weights=trial.weights,
         )
         return _validated(chosen, trial, self.m)
