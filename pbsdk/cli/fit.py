@@ -57,7 +57,11 @@ SHARE = 0.2
 
 def fit(  # noqa: PLR0913 - a command's options are its parameters
     data: Annotated[
-        str, typer.Argument(help="Labelled texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
+        str,
+        typer.Argument(
+            help="Labelled texts: CSV, TSV, JSON lines, Parquet, Excel, - for standard input, or a data set by its name.",
+            show_default=False,
+        ),
     ],
     *,
     text_column: TextColumn = None,
@@ -124,6 +128,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk fit tickets.csv                               # columns found by name
         pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
         pbsdk fit tickets.csv --text-column text --label-column label --json
+        pbsdk fit ag_news --split train                     # a data set of the Hugging Face hub
         pbsdk fit tickets.csv --price-per-1k-tokens 0.02 --money 5   # never more than that
         pbsdk fit tickets.csv --prompts topic-shown --run runs/shown --output shown.json   # prompts show labelled texts
     """

@@ -64,7 +64,11 @@ SOME_FAILED = 5
 def predict(  # noqa: PLR0913 - a command's options are its parameters
     model: Annotated[Path, typer.Argument(help="A classifier that `pbsdk fit` saved.", show_default=False)],
     data: Annotated[
-        str, typer.Argument(help="Texts: CSV, TSV, JSON lines, Parquet, or a data set.", show_default=False)
+        str,
+        typer.Argument(
+            help="Texts: CSV, TSV, JSON lines, Parquet, Excel, - for standard input, or a data set by its name.",
+            show_default=False,
+        ),
     ],
     *,
     text_column: TextColumn = None,
@@ -146,6 +150,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk predict model.json new.csv --probabilities --output predictions.parquet
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
+        cat new.csv | pbsdk predict model.json -                                     # from and to other programs
         pbsdk predict model.json new.csv --early-exit --output predictions.csv
         pbsdk predict model.json new.csv --on-error record --output predictions.csv
         pbsdk predict model.json new.csv --retry-failed --output predictions.csv     # only the rows with an error

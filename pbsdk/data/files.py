@@ -1,6 +1,6 @@
 """Tables: files of rows, read into columns, whole or a chunk at a time.
 
-CSV, TSV and JSON lines are read by the standard library, Parquet by whichever library is there. What
+CSV, TSV and JSON lines are read by the standard library, Parquet by whichever library is there, Excel files by `excel`. What
 separates a file's fields is found by looking at it, and so is UTF-16, by its mark.
 Nothing is repaired silently: a row with too many fields, a line that is not an object or a byte that
 can't be decoded is an error that says where, and what to do about it. In chunks, memory holds one of them however long the
@@ -19,6 +19,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pbsdk.data.excel import excel_rows
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.foreign import bounded_json
 
@@ -27,7 +28,7 @@ __all__ = ["SUFFIXES", "Columns", "Table", "TextFormat", "read_chunks", "read_co
 T = TypeVar("T")
 Columns = Mapping[str, Sequence[Any]]
 _LONGEST_NUMBER = 4000  # a column that nobody asked for may hold any number
-SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet")
+SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".json", ".parquet", ".xlsx")
 _DELIMITERS = (",", ";", "\t", "|")
 
 
@@ -69,7 +70,7 @@ def read_chunks(path: Path, form: TextFormat, rows: int | None) -> Iterator[Tabl
     A chunk has every column that was seen until then, and knows where its rows stand in the file.
     """
     suffix = path.suffix.lower()
-    if suffix not in (*SUFFIXES, ".xlsx") and form.delimiter is None:
+    if suffix not in SUFFIXES and form.delimiter is None:
         raise InputError(
             f"the file {path.name} ends in {suffix or 'no suffix'}; give one of {', '.join(SUFFIXES)}, "
             "or say what separates its fields with",
@@ -78,13 +79,30 @@ def read_chunks(path: Path, form: TextFormat, rows: int | None) -> Iterator[Tabl
     if suffix == ".parquet":
         return _numbered(_parquet(path, rows))
     if suffix == ".xlsx":
-        raise InputError(
-            f"the file {path.name} is an Excel file, which can't be read here; save it as CSV, or read it with pandas and openpyxl "
-            "and give load_table the frame"
-        )
+        return _sheet(path, form, rows)
     if form.delimiter is None and suffix in {".jsonl", ".ndjson", ".json"}:
         return _json_rows(_lines(path, form.encoding, ends="\n"), path.name, rows)
     return _delimited(_lines(path, form.encoding, ends=""), path.name, form, rows)
+
+
+def _sheet(path: Path, form: TextFormat, size: int | None) -> Iterator[Table]:
+    rows = excel_rows(path)
+    header = list(form.columns or ())
+    if not header:
+        _, names = next(rows, (0, ()))
+        header = [f"column {at}" if name is None else str(name) for at, name in enumerate(names, start=1)]
+    _refuse_twice(header, path.name)
+    for chunk in _chunked(rows, size):
+        padded = [(*row, *[None] * len(header))[: len(header)] for _, row in chunk]
+        columns = {column: [row[place] for row in padded] for place, column in enumerate(header)}
+        yield Table(columns, [number for number, _ in chunk])
+
+
+def _refuse_twice(header: Sequence[str], name: str) -> None:
+    """Refuse two columns of one name."""
+    if len(set(header)) < len(header):
+        twice = next(column for column in header if header.count(column) > 1)
+        raise InputError(f"the file {name} has two columns called {twice!r}; rename one")
 
 
 def _numbered(chunks: Iterable[Columns]) -> Iterator[Table]:
@@ -174,9 +192,7 @@ def _delimited(lines: Iterator[str], name: str, form: TextFormat, size: int | No
     )
     rows = _csv_rows(reader, name)
     header = list(form.columns) if form.columns is not None else next(rows)[1]
-    if len(set(header)) < len(header):
-        twice = next(column for column in header if header.count(column) > 1)
-        raise InputError(f"the file {name} has two columns called {twice!r}; rename one")
+    _refuse_twice(header, name)
     for chunk in _chunked(rows, size):
         for line, row in chunk:
             if len(row) != len(header):

@@ -1,6 +1,6 @@
 """Loading: labelled texts from where people keep them.
 
-`load_table` takes a file (CSV, TSV, JSON lines, Parquet), a pandas frame, a Hugging Face data set or
+`load_table` takes a file (CSV, TSV, JSON lines, Parquet, Excel) or "-" for standard input, a pandas frame, a Hugging Face data set or
 the name of one, and returns texts and labels. Columns are found by their usual names when that is
 unambiguous, and must be named otherwise. Whatever is wrong with a table is reported at once, with the row
 and the remedy: half a data set is worse than none.
@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbsdk.data.files import SUFFIXES, Table, TextFormat, read_columns
+from pbsdk.data.standard_input import STANDARD_INPUT, standard_input
 from pbsdk.errors import InputError, MissingExtra
 
 __all__ = ["LabelledTexts", "Missing", "Roles", "existing_file", "load_hub", "load_table"]
@@ -89,7 +90,7 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
     """Load labelled texts.
 
     Args:
-        source: a file, a pandas frame, a mapping of columns, a Hugging Face data set, or its name.
+        source: a file, "-" for standard input, a pandas frame, a mapping of columns, a Hugging Face data set, or its name.
         text: the column of texts; None finds it by its name.
         label: the column of labels; None finds it by its name.
         pair: the column of second texts, for pairs; None finds it if `text` is None too.
@@ -182,10 +183,7 @@ def _every_row(
 
 def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Table]:
     if isinstance(source, str | Path):
-        path = Path(source)
-        if not path.exists() and _looks_like_a_hub_name(str(source)):
-            return _read(load_hub(str(source), split=split), split, form)
-        return f"the file {path.name}", read_columns(existing_file(path), form)
+        return _read_named(source, split, form)
     if isinstance(source, Mapping) and source and all(hasattr(part, "column_names") for part in source.values()):
         if split not in source:
             raise InputError(
@@ -205,6 +203,16 @@ def _read(source: Any, split: str | None, form: TextFormat) -> tuple[str, Table]
         f"texts can't be loaded from a {type(source).__name__}; give a file ({', '.join(SUFFIXES)}), a pandas frame, "
         "or a Hugging Face data set or its name"
     )
+
+
+def _read_named(source: str | Path, split: str | None, form: TextFormat) -> tuple[str, Table]:
+    path = Path(source)
+    if str(source) == STANDARD_INPUT:
+        with standard_input() as kept:
+            return "standard input", read_columns(kept, form)
+    if not path.exists() and _looks_like_a_hub_name(str(source)):
+        return _read(load_hub(str(source), split=split), split, form)
+    return f"the file {path.name}", read_columns(existing_file(path), form)
 
 
 def existing_file(source: str | Path) -> Path:

@@ -29,6 +29,7 @@ NEEDS_MORE = {
     "pbsdk reproduce --datasets sst2,trec --seeds 13,21,42 --test-rows 500": "benchmark data; tests of reproduction run it",
     "pbsdk reproduce --datasets sst2 --methods all --plan": "the same",
     "pbsdk reproduce --datasets rte --model roberta-large -o device=cuda --prompts paper,own": "the hub",
+    "pbsdk fit ag_news --split train": "the hub",
     "pbsdk doctor": "seconds; the doctor's own tests run it",
     "pbsdk doctor --json": "the same",
     "pbsdk doctor --connect fake": "the same",

@@ -266,13 +266,6 @@ def test_the_same_text_under_two_labels_is_warned_of_with_the_rows(tmp_path):
         load_table(path)
 
 
-def test_an_excel_file_is_refused_with_the_cure(tmp_path):
-    with pytest.raises(
-        InputError, match=r"a\.xlsx is an Excel file.*save it as CSV, or read it with pandas and openpyxl"
-    ):
-        load_table(write(tmp_path / "a.xlsx", "x"))
-
-
 def test_texts_and_labels_of_the_wrong_kind():
     with pytest.raises(InputError, match="row 1 of the table has a int where its text should be: 7"):
         load_table({"text": [7], "label": ["x"]})
