@@ -107,6 +107,18 @@ def test_random_labels_stay_at_chance(head):
     assert 0.15 < np.mean(scores) < 0.35  # a quarter, of 256 verdicts
 
 
+@pytest.mark.parametrize("head", ["auto", "soft"])
+def test_cross_validation_with_random_labels_stays_at_chance_too(head):
+    found = []
+    for seed in range(6):
+        labels = np.random.default_rng(seed).permutation(TRAIN[1])
+        parrot = Parrot()
+        clf = classifier(parrot, head=head, demonstrations=2, random_state=seed).fit(TRAIN[0], labels)
+        assert not any(input_of(query) in leading(query) for query in parrot.asked)
+        found.append(clf.facts_.cross_validated_accuracy)
+    assert 0.15 < np.mean(found) < 0.35  # a quarter, of 384 verdicts
+
+
 def test_real_labels_do_not():
     assert cross_val_score(classifier(), np.array(TRAIN[0]), TRAIN[1], cv=4).mean() > 0.45
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
     from pbsdk.learning.estimates import Estimate
+    from pbsdk.learning.selection import Selection
 
 __all__ = ["fit"]
 
@@ -180,6 +181,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             if dev is not None:  # they chose the number of rounds, and their accuracy is reported
                 warn_of_reuse(read_examples(dev.examples), choosers(prompts))
             report, estimate = lm.audit(), clf.estimate_
+            selection: Selection | None = getattr(clf.fitted_, "selection", None)
             result = {
                 "model": lm.identity.name,
                 "saved": str(output),
@@ -190,12 +192,13 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 "learners": clf.fitted_.size,
                 "validation_accuracy": clf.facts_.validation_accuracy,
                 **_cross_validated(clf, train, dev, seed),
+                "selection": None if selection is None else selection.to_dict(),
                 "estimate": None if estimate is None else estimate.to_dict(),
                 "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
                 "sent_now": sends(report) - before,
                 "audit": report.to_dict(),
             }
-    show(_fit_text(result, estimate), result, as_json=as_json)
+    show(_fit_text(result, estimate, selection), result, as_json=as_json)
 
 
 def _divided(
@@ -257,11 +260,20 @@ def _origin(result: dict[str, Any]) -> str:
     return f"{result['learners']} learners from {result['train']} texts, {result['validation']} for validation"
 
 
-def _fit_text(result: dict[str, Any], estimate: Estimate | None) -> str:
+def _tried_text(selection: Selection | None, saved: str) -> str:
+    """Say what `auto` tried, and why it chose as it did."""
+    if selection is None:
+        return ""
+    return (
+        f"\n\nWhat it tried: the first of {len(selection.tried)} (pbsdk explain {saved} has all)\n{selection.brief()}"
+    )
+
+
+def _fit_text(result: dict[str, Any], estimate: Estimate | None, selection: Selection | None) -> str:
     words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
 {result["head"]}: {_origin(result)}, on {result["model"]}
-{_accuracy_text(result, estimate)}
+{_accuracy_text(result, estimate)}{_tried_text(selection, result["saved"])}
 
 Words by which a class is recognised
 {words}

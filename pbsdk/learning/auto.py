@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from pbsdk.backend import Floats, MaskDistribution, Tokens
 from pbsdk.learning.boosting import Boosting, boost
 from pbsdk.learning.calibration import Confidences, SavedConfidences, loss, stratified_folds, temperature
-from pbsdk.learning.choosing import Chosen, Grid, choose, grid_for
+from pbsdk.learning.choosing import Chosen, Grid, Way, choose, grid_for
 from pbsdk.learning.ensemble import FittedEnsemble
 from pbsdk.learning.exits import Exit
 from pbsdk.learning.explanation import Explanation
@@ -29,6 +29,7 @@ from pbsdk.learning.linear import Material, restored
 from pbsdk.learning.matrix import TokenMatrix
 from pbsdk.learning.prefixes import fit_prefixes
 from pbsdk.learning.regression import log_softmax, one_thread
+from pbsdk.learning.ridge import PENALTY
 from pbsdk.learning.selection import Selection, Tried
 from pbsdk.learning.soft import Soft
 from pbsdk.learning.study import Study
@@ -205,6 +206,8 @@ class _Boosting:
     scores: Floats
     """The shares of votes (N, C) of examples left out."""
     weights: Floats | None
+    silent: npt.NDArray[np.bool_] | None
+    """Where (N, prompts) an example wasn't asked, as in `Trial`."""
 
     @property
     def factor(self) -> float:
@@ -247,7 +250,14 @@ class _Boosting:
         """Boost on all examples."""
         matrices = [TokenMatrix.from_codes(*pair) for pair in zip(self.pool, self.tokens, strict=True)]
         boosted = boost(
-            matrices, self.labels, self.n_classes, rounds=self.rounds, m=self.m, seed=seed, weights=self.weights
+            matrices,
+            self.labels,
+            self.n_classes,
+            rounds=self.rounds,
+            m=self.m,
+            seed=seed,
+            weights=self.weights,
+            silent=self.silent,
         )
         return FittedEnsemble(boosted.ensemble, boosted.history, {"m": self.m, "rounds_run": len(boosted.history)})
 
@@ -257,7 +267,7 @@ def _boostings(trial: Trial, material: Material, grid: Grid) -> Iterator[_Boosti
     labels, n_classes = material.labels, trial.n_classes
     too_large = len(labels) * n_classes > MOST_BOOSTED or n_classes > MOST_CLASSES
     alone = np.bincount(labels).min() < 2  # some fold would lack the class
-    if too_large or alone or trial.silent is not None:
+    if too_large or alone:
         return
     pools = [trial.answers] if trial.validation is None else [trial.answers, trial.validation[0]]
     tokens = [view.tokens for view in material.views]
@@ -272,14 +282,28 @@ def _boostings(trial: Trial, material: Material, grid: Grid) -> Iterator[_Boosti
                 [TokenMatrix.from_codes(one[rows], own) for one, own in zip(codes, tokens, strict=True)]
                 for rows in (kept, left)
             )
-            weights = None if material.weights is None else material.weights[kept]
-            boosted = boost(train, labels[kept], n_classes, rounds=ROUNDS[-1], m=m, seed=trial.seed, weights=weights)
-            stages = list(boosted.ensemble.staged_votes_of(test))
+            found = boost(
+                train,
+                labels[kept],
+                n_classes,
+                rounds=ROUNDS[-1],
+                m=m,
+                seed=trial.seed,
+                weights=None if material.weights is None else material.weights[kept],
+                silent=None if trial.silent is None else trial.silent[kept],
+            )
+            stages = list(found.ensemble.staged_votes_of(test, None if trial.silent is None else trial.silent[left]))
             for k, rounds in enumerate(ROUNDS):
                 votes[k, left] = stages[min(rounds, len(stages)) - 1]
         for rounds, one in zip(ROUNDS, votes, strict=True):
-            shares = one / one.sum(axis=1, keepdims=True)
-            yield _Boosting(codes, tokens, labels, n_classes, m, rounds, shares, material.weights)
+            shares = one / np.maximum(one.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+            yield _Boosting(codes, tokens, labels, n_classes, m, rounds, shares, material.weights, trial.silent)
+
+
+def _settings(way: Way, *, texts: bool) -> dict[str, float | int]:
+    if not texts:
+        return {"strength": way.strength}
+    return {"strength": way.strength, "text": way.text_share, **({"ridge": PENALTY} if way.ridge else {})}
 
 
 def _selection(
@@ -289,14 +313,14 @@ def _selection(
     regressions = [
         Tried(
             head=Soft.name,
-            settings={"strength": one.strength, **({"text": one.text_share} if material.texts is not None else {})},
+            settings=_settings(one.way, texts=material.texts is not None),
             loss=one.loss,
             accuracy=one.accuracy,
             weight=one.weight if winner is None else 0.0,
         )
         for one in chosen.candidates
     ]
-    alone = [one for one in chosen.candidates if one.text_share == 1]
+    alone = [one for one in chosen.candidates if one.way.text_share == 1]
     right = (chosen.left_out.argmax(axis=1) == material.labels).mean()
     return Selection(
         tried=(*regressions, *(one.tried(float(one is winner)) for one in rivals)),

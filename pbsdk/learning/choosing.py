@@ -1,6 +1,7 @@
 """Nested cross-validation of regressions: which views and strengths do well on texts they weren't learned from.
 
-A candidate is a share of the texts' own words (0: the answers alone, 1: the words alone) and a strength of the regression. With
+A candidate (`Way`) is a share of the texts' own words (0: the answers alone, 1: the words alone), a strength of the regression, and
+where texts are many, what kind of regression reads them. With
 few examples the candidate that happens to do best is often not the best, so nothing is staked on one: candidates are averaged
 in log space, each weighed by how likely it makes the labels of the examples that were left out. Averages of linear models are linear.
 
@@ -13,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations
 
 import numpy as np
@@ -22,8 +24,9 @@ from pbsdk.backend import Floats
 from pbsdk.learning.calibration import loss, stratified_folds, temperature
 from pbsdk.learning.linear import Material
 from pbsdk.learning.regression import LOOSE, MOST_COORDINATES, Space, fit_many, log_softmax
+from pbsdk.learning.texts import STRENGTH
 
-__all__ = ["Candidate", "Chosen", "Grid", "Solution", "Solver", "choose", "grid_for"]
+__all__ = ["Candidate", "Chosen", "Grid", "Solution", "Solver", "Way", "choose", "grid_for"]
 
 SHARES = (0.0, 0.25, 0.5, 0.75, 1.0)
 STRENGTHS = (3.0, 10.0, 30.0, 100.0)
@@ -57,16 +60,26 @@ def grid_for(labels: Labels, n_classes: int, *, texts: bool) -> Grid:
     if size <= 2_000:
         return Grid(shares, STRENGTHS, folds, 2, nested=folds > 2)
     if size <= 16_000:
-        return Grid(shares, (10.0, 30.0), folds, 1, nested=folds > 2)
-    return Grid(shares, (30.0,), min(3, folds), 1, nested=False)
+        return Grid(shares, (10.0, 30.0, 100.0), folds, 1, nested=folds > 2)
+    return Grid(shares, (30.0, 300.0), min(3, folds), 1, nested=False)
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to learn: how much the texts' own words count, how far weights may go, and how texts are read."""
+
+    text_share: float
+    strength: float
+    """Of what reads the answers; of the texts alone, if there are no answers."""
+    ridge: bool = False
+    """Whether a ridge regression reads the texts by themselves."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A regression that was tried: its view and strength, how it did on examples left out, and what it weighs."""
+    """A regression that was tried: how it learned, how it did on examples left out, and what it weighs."""
 
-    text_share: float
-    strength: float
+    way: Way
     loss: float
     """The mean negative log-likelihood of the labels, at the candidate's own temperature."""
     accuracy: float
@@ -81,8 +94,7 @@ class Chosen:
     answers: Floats
     texts: Floats | None
     bias: Floats
-    share: float
-    strength: float
+    way: Way
     """Of the candidate with the lowest loss."""
     left_out: Floats
     """The log-probabilities (N, C) of each example, by regressions and weights that never saw it."""
@@ -116,34 +128,38 @@ class Solver:
     """Regresses on the answers, on the texts, or on both, from several choices of rows at once.
 
     Where examples are few, one regression reads both side by side. Where they are many, texts have more to say than a softmax
-    regression has coordinates for. Then they have a ridge regression of their own (`ridge`), and a mixture adds the scores
-    of both, each at the temperature that suits it; with few examples that temperature would be guesswork.
+    regression has coordinates for. Then they have a regression of their own, and a mixture adds the scores of both, each at
+    the temperature that suits it; with few examples that temperature would be guesswork. It is a ridge regression (`ridge`),
+    which has room for every word, or a softmax regression, which tells many classes apart that share their words.
     """
 
     def __init__(self, material: Material) -> None:
         self._material = material
         self._together = material.texts is None or len(material.labels) <= MOST_COORDINATES
         self._answers = Space.of(material.answers)
-        self._texts = None if material.texts is None or not self._together else Space.of_gram(material.ridges.gram)
         self._spaces: dict[float, Space] = {}
-        self._known: dict[tuple[float, float, bytes], Solution] = {}
+        self._known: dict[tuple[Way, bytes], Solution] = {}
 
-    def candidates(self, grid: Grid) -> Iterator[tuple[float, float]]:
-        """Yield each share with each strength, and a ridge regression once."""
+    def ways(self, grid: Grid) -> Iterator[Way]:
+        """Yield each share with each strength, and where texts are many, with both kinds of regression on them."""
         for share in grid.shares:
-            yield from ((share, one) for one in (grid.strengths if share < 1 or self._together else grid.strengths[:1]))
+            if share == 0 or self._together:
+                yield from (Way(share, strength) for strength in grid.strengths)
+            else:
+                strengths = grid.strengths if share < 1 else (STRENGTH,)
+                yield from (Way(share, strength, kind) for strength in strengths for kind in (True, False))
 
-    def solve(self, share: float, strength: float, rows: Floats) -> Solution:
-        """Learn from the rows (B, N) in use, with a share of the texts' own words."""
+    def solve(self, way: Way, rows: Floats) -> Solution:
+        """Learn from the rows (B, N) in use."""
         if self._together:
-            return self._regressed(share, strength, rows)
-        if share in (0, 1):
-            return self._alone(share, strength, rows)
-        parts = [
+            return self._regressed(way.text_share, way.strength, rows)
+        if way.text_share in (0, 1):
+            return self._alone(way, rows)
+        alone = self._alone(Way(0, way.strength), rows), self._alone(Way(1, STRENGTH, way.ridge), rows)
+        answers, texts = (
             one.scaled(part * self._temperature(one, rows))
-            for part, one in ((1 - share, self._alone(0, strength, rows)), (share, self._alone(1, strength, rows)))
-        ]
-        answers, texts = parts
+            for part, one in zip((1 - way.text_share, way.text_share), alone, strict=True)
+        )
         return Solution(answers.scores + texts.scores, answers.answers, texts.texts, answers.bias + texts.bias)
 
     def _regressed(self, share: float, strength: float, rows: Floats) -> Solution:
@@ -156,13 +172,17 @@ class Solver:
         )
         scores = space.coordinates @ solved[:, :-1] + solved[:, -1:]
         duals = space.duals(solved[0, :-1])
-        texts = None if self._texts is None or share == 0 else share * self._texts.within(duals)
+        texts = None if share == 0 else share * self._texts.within(duals)
         answers = None if share == 1 else (1 - share) * self._answers.within(duals)
         return Solution(scores, answers, texts, solved[0, -1])
 
+    @cached_property
+    def _texts(self) -> Space:
+        return self._material.ridges.space
+
     def _at(self, share: float) -> Space:
         """Return the coordinates of both side by side, brought to orthogonal ones."""
-        if self._texts is None or share == 0:
+        if share == 0:
             return self._answers
         if share == 1:
             return self._texts
@@ -171,11 +191,11 @@ class Solver:
             self._spaces[share] = Space.of(np.hstack(sides))
         return self._spaces[share]
 
-    def _alone(self, share: float, strength: float, rows: Floats) -> Solution:
+    def _alone(self, way: Way, rows: Floats) -> Solution:
         """Return what reads one of the two, which every mixture needs again."""
-        key = (share, strength if share == 0 else 0.0, rows.tobytes())
+        key = (way, rows.tobytes())
         if key not in self._known:
-            self._known[key] = self._regressed(0, strength, rows) if share == 0 else self._ridges(rows)
+            self._known[key] = self._ridges(rows) if way.ridge else self._regressed(way.text_share, way.strength, rows)
         return self._known[key]
 
     def _ridges(self, rows: Floats) -> Solution:
@@ -195,8 +215,7 @@ class Solver:
 class _Solved:
     """One candidate: the whole fit, and the log-probabilities of examples left out, once and twice."""
 
-    share: float
-    strength: float
+    way: Way
     whole: Solution
     once: Floats
     """(repeats, N, C)"""
@@ -225,8 +244,7 @@ def choose(material: Material, grid: Grid, seed: int) -> Chosen:
                 texts += part.texts
     candidates = (
         Candidate(
-            one.share,
-            one.strength,
+            one.way,
             lost,
             float((scores.argmax(axis=1) == material.labels).mean()),
             float(weight),
@@ -234,9 +252,7 @@ def choose(material: Material, grid: Grid, seed: int) -> Chosen:
         for one, lost, scores, weight in zip(solved, losses, once, weights, strict=True)
     )
     best = solved[int(np.argmin(losses))]
-    return Chosen(
-        tuple(candidates), answers, texts, bias, best.share, best.strength, log_softmax(final * left_out), final
-    )
+    return Chosen(tuple(candidates), answers, texts, bias, best.way, log_softmax(final * left_out), final)
 
 
 def _solve(material: Material, grid: Grid, folds: Labels) -> Iterator[_Solved]:
@@ -248,8 +264,8 @@ def _solve(material: Material, grid: Grid, folds: Labels) -> Iterator[_Solved]:
     n_examples = len(material.labels)
     rows = np.array([np.ones(n_examples), *(~np.isin(folds[repeat], out) for repeat, out in absent)], dtype=np.float64)
     solver = Solver(material)
-    for share, strength in solver.candidates(grid):
-        solution = solver.solve(share, strength, rows)
+    for way in solver.ways(grid):
+        solution = solver.solve(way, rows)
         once = np.zeros((grid.repeats, n_examples, material.n_classes))
         twice = np.zeros((grid.repeats, grid.folds, n_examples, material.n_classes)) if grid.nested else None
         for (repeat, out), scores in zip(absent, solution.scores[1:], strict=True):
@@ -262,7 +278,7 @@ def _solve(material: Material, grid: Grid, folds: Labels) -> Iterator[_Solved]:
                     of_inner = folds[repeat][left] == inner
                     twice[repeat, outer, left[of_inner]] = found[of_inner]
         whole = Solution(np.empty(0), solution.answers, solution.texts, solution.bias)
-        yield _Solved(share, strength, whole, once, twice)
+        yield _Solved(way, whole, once, twice)
 
 
 def _weigh(scores: Sequence[Floats], labels: Labels, of_examples: Floats | None) -> tuple[Floats, Floats, Floats]:

@@ -131,9 +131,12 @@ class Ensemble:
             opinions[example] = said
         return self._staged(opinions.T)
 
-    def staged_votes_of(self, matrices: Sequence[TokenMatrix]) -> Iterator[Floats]:
-        """Yield the same as `staged_votes`, from the matrices of the whole pool."""
-        return self._staged(learner.says(matrices) for learner in self.learners)
+    def staged_votes_of(
+        self, matrices: Sequence[TokenMatrix], silent: npt.NDArray[np.bool_] | None = None
+    ) -> Iterator[Floats]:
+        """Yield the same as `staged_votes`, from the matrices of the whole pool; `silent` says where (N, prompts) nothing was asked."""
+        unasked = np.zeros((1, len(matrices)), dtype=np.bool_) if silent is None else silent
+        return self._staged(np.where(unasked[:, one.template], -1, one.says(matrices)) for one in self.learners)
 
     def _staged(self, opinions: Iterable[npt.NDArray[np.integer]]) -> Iterator[Floats]:
         votes: Floats | None = None

@@ -23,7 +23,7 @@ array([0, 0, 1, 1])
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ContextDecorator
 from dataclasses import dataclass
 from functools import cached_property
@@ -42,6 +42,10 @@ LEAST_VARIANCE = 1e-7
 
 MOST_COORDINATES = 600
 """How many coordinates are kept; those of less variance change no verdict."""
+
+SPARE = 50
+POWERS = 3
+"""How many directions more than coordinates are tried, and how often they are multiplied, where examples are too many to compare all."""
 
 STEPS = 500
 TOLERANCE = 1e-5
@@ -89,6 +93,18 @@ class Space:
         """Return the coordinates of centred features whose inner products (N, N) are given."""
         variances, vectors = _largest(gram)
         return cls(vectors * np.sqrt(variances))
+
+    @classmethod
+    def of_products(cls, times: Callable[[Floats], Floats], size: int) -> Space:
+        """Return the coordinates of centred features whose inner products (N, N) are too many to hold: `times` multiplies them.
+
+        The largest variances are found in the span of random directions that were multiplied a few times.
+        """
+        directions = np.random.default_rng(0).normal(size=(size, min(size, MOST_COORDINATES + SPARE)))
+        for _ in range(POWERS):
+            directions, _ = np.linalg.qr(times(directions))
+        variances, vectors = _largest(directions.T @ times(directions))
+        return cls((directions @ vectors) * np.sqrt(variances))
 
     @cached_property
     def _back(self) -> Floats:

@@ -23,9 +23,9 @@ import numpy.typing as npt
 from scipy.sparse import csr_matrix
 
 from pbsdk.backend import Floats
-from pbsdk.learning.regression import per_length
+from pbsdk.learning.regression import Space, per_length
 
-__all__ = ["Ridges", "unit_scale"]
+__all__ = ["PENALTY", "Ridges", "unit_scale"]
 
 PENALTY = 0.3
 """For features of mean square length 1; from 0.1 to 1 it hardly matters."""
@@ -72,6 +72,13 @@ class Ridges:
         mean = products.mean(axis=0)
         centred: Floats = products + mean.mean() - mean[:, None] - mean
         return centred
+
+    @cached_property
+    def space(self) -> Space:
+        """The coordinates of the features, for a softmax regression."""
+        if self._compared:
+            return Space.of_gram(self.gram)
+        return Space.of_products(self._times, len(self._targets))
 
     def solve(self, used: npt.NDArray[np.bool_]) -> tuple[Floats, Floats, Floats]:
         """Learn from the rows in use (N,): return the scores (N, C) of all, the duals (N, C), and the bias (C,)."""

@@ -13,6 +13,9 @@ __all__ = ["Selection", "Tried"]
 
 HEADER = ("weight", "accuracy", "loss", "head", "settings")
 
+FIRST = 5
+"""How many attempts a short table has."""
+
 
 class Tried(BaseModel):
     """One attempt: a head and its settings, cross-validated."""
@@ -48,14 +51,19 @@ class Selection(BaseModel):
     n_examples: int
 
     @property
-    def reason(self) -> str:
-        """Why this was chosen, in a sentence or two."""
+    def choice(self) -> str:
+        """Why this was chosen, in a sentence."""
         used = [one for one in self.tried if one.weight > 0]
         best = min(self.tried, key=lambda one: one.loss)
         said = f"the lowest loss on examples left out has {best.head} ({best.said()})"
         if len(used) > 1:
             said += f"; {len(used)} attempts are too close to tell apart and are averaged"
-        said += f". Cross-validated accuracy {percent(self.accuracy)}"
+        return f"{said}."
+
+    @property
+    def reason(self) -> str:
+        """Why this was chosen, and how good it is."""
+        said = f"{self.choice} Cross-validated accuracy {percent(self.accuracy)}"
         if self.text_accuracy is not None:
             said += f"; TF-IDF and a linear model on the same {self.n_examples} texts, at no pass: {percent(self.text_accuracy)}"
         return said + "."
@@ -63,6 +71,10 @@ class Selection(BaseModel):
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain data."""
         return {**self.model_dump(mode="json"), "reason": self.reason}
+
+    def brief(self) -> str:
+        """Return the attempts that weigh most, and why this was chosen."""
+        return f"{aligned([HEADER, *self._cells()[:FIRST]])}\n{self.choice}"
 
     def __str__(self) -> str:
         return f"{aligned([HEADER, *self._cells()])}\n{self.reason}"

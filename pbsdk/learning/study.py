@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from pbsdk.backend import Floats
 from pbsdk.learning.calibration import Confidences, stratified_folds
-from pbsdk.learning.choosing import Chosen, Solver
+from pbsdk.learning.choosing import Chosen, Solver, Way
 from pbsdk.learning.heads import Trial
 from pbsdk.learning.linear import Material
 from pbsdk.learning.regression import one_thread
@@ -72,8 +72,7 @@ class Study:
 
     material: Material
     probabilities: Floats
-    text_share: float
-    strength: float
+    way: Way
     seed: int
     examples: Sequence[Example]
 
@@ -81,7 +80,7 @@ class Study:
     def of(cls, material: Material, chosen: Chosen, trial: Trial) -> Study:
         """Return the study of what was chosen."""
         examples = trial.examples or [Example("")] * len(material.labels)
-        return cls(material, np.exp(chosen.left_out), chosen.share, chosen.strength, trial.seed, examples)
+        return cls(material, np.exp(chosen.left_out), chosen.way, trial.seed, examples)
 
     @property
     def accuracy(self) -> float:
@@ -142,7 +141,7 @@ class Study:
     def _point(self, solver: Solver, rows: Sequence[npt.NDArray[np.bool_]], prompts: int) -> CurvePoint:
         """Learn from some examples, and test on the others; draw by draw."""
         labels = self.material.labels
-        solution = solver.solve(self.text_share, self.strength, np.array(rows, dtype=np.float64))
+        solution = solver.solve(self.way, np.array(rows, dtype=np.float64))
         right = [
             (scores[~used].argmax(axis=1) == labels[~used]).mean()
             for used, scores in zip(rows, solution.scores, strict=True)

@@ -74,6 +74,15 @@ def test_a_head_that_cross_validates_learns_from_every_text(fitted, tmp_path):
     shown = called("fit", work / "train.csv", *common)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("auto: learned from 64 texts, on fake\ncross-validated accuracy ")
+    tried = r"What it tried: the first of 26 \(.*\)\nweight +accuracy +loss +head +settings\n(\d.*\n){5}the lowest loss on examples left out has "
+    assert re.search(tried, shown.stdout)
+    assert re.search(
+        r"TF-IDF and a linear model on the same texts, at no pass: [\d.]+% \(cross-validated\)", shown.stdout
+    )
+    explained = called("explain", tmp_path / "m.json")
+    selection = json.loads(called("fit", work / "train.csv", *common, "--json").stdout)["selection"]
+    assert len(selection["tried"]) == 26
+    assert selection["reason"] in explained.stdout
     both = called("fit", work / "train.csv", "--validation", work / "dev.csv", *common)
     assert "auto: learned from 128 texts, on fake" in both.stdout
 

@@ -139,7 +139,21 @@ def test_an_answer_that_is_no_evidence_is_not_read():
     assert np.allclose(without, model.inner.bias + contributions[0] + contributions[2])
 
 
-@pytest.mark.parametrize(("n_classes", "each"), [(20, 8), (77, 4)])
+def test_boosting_is_tried_too_where_prompts_show_examples():
+    labels = np.arange(40) % 2
+    silent = np.random.default_rng(1).random((40, 3)) < 0.3
+    silent[0] = True  # all prompts show it
+    one, other = trial(labels, lift=9000, silent=silent), trial(labels, lift=9000, silent=silent)
+    for place, matrix in enumerate(other.answers):
+        gaps = silent[:, place]
+        matrix.codes[labels[gaps], np.flatnonzero(gaps)] = 9999  # a stand-in says nothing of the class
+    boosted = [[two for two in Auto().fit(t).selection.tried if two.head == "boosting"] for t in (one, other)]
+    assert len({(two.settings["m"], two.settings["rounds"]) for two in boosted[0]}) == 6
+    assert max(two.accuracy for two in boosted[0]) > 0.6
+    assert [two.accuracy for two in boosted[0]] == [two.accuracy for two in boosted[1]]
+
+
+@pytest.mark.parametrize(("n_classes", "each"), [(20, 8), (77, 4), (150, 2)])
 def test_many_classes_need_few_texts_and_seconds(n_classes, each):
     labels = np.arange(n_classes * each) % n_classes
     found = Auto().fit(Trial(pool(labels, 1, 3000, 500, n_classes), labels, n_classes, 0, examples=texts(labels)))
