@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -24,20 +23,21 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
-from pbsdk.errors import InputError, ModelFileError
+from pbsdk.errors import InputError
+from pbsdk.keeping import Keeping
 from pbsdk.learning.ensemble import Ensemble
 from pbsdk.learning.estimates import largest_share
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.gaps import with_stand_ins
 from pbsdk.learning.heads import Head, Trial, head_from
 from pbsdk.learning.matrix import collect
-from pbsdk.learning.model_file import SavedClassifier, TrainingFacts, token_finder
+from pbsdk.learning.model_file import TrainingFacts
 from pbsdk.learning.parameters import check_choice, check_count, read_seed
 from pbsdk.learning.selection import Selection
 from pbsdk.pictures import Pictures
 from pbsdk.progress import progress_bar, progress_steps
 from pbsdk.queries.demonstrations import check_demonstrations, fill_templates, name_classes, shown
-from pbsdk.queries.examples import Example, read_labels
+from pbsdk.queries.examples import Example
 from pbsdk.queries.given import Given, read_given
 from pbsdk.queries.markers import Markers, read_unmarked
 from pbsdk.queries.pools import choosers, fit_templates, read_pool
@@ -49,7 +49,7 @@ from pbsdk.scoring import Scoring
 __all__ = ["PromptBoostingClassifier"]
 
 
-class PromptBoostingClassifier(Scoring, Pictures, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
+class PromptBoostingClassifier(Keeping, Scoring, Pictures, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
@@ -221,7 +221,10 @@ class PromptBoostingClassifier(Scoring, Pictures, ClassifierMixin, BaseEstimator
             seed=seed,
             validation_accuracy=fitted.validation_accuracy,
             largest_share=largest_share(_measuring(problem, head)),
-            **({} if problem.weights is None else {"weighted": True}),
+            texts_per_class=problem.texts_per_class,
+            weighted=problem.weights is not None,
+            data_digest=problem.digest,
+            confusions=() if fitted.study is None else fitted.study.confusion_counts,
             **fitted.facts,
         )
         self.head_name_ = head.name
@@ -279,48 +282,6 @@ class PromptBoostingClassifier(Scoring, Pictures, ClassifierMixin, BaseEstimator
         check_is_fitted(self)
         sources = [template.source for template in self.templates_]
         return self.fitted_.explain(self.classes_.tolist(), sources, self.backend.vocabulary.__getitem__)
-
-    def save(self, path: str | Path, *, backend: Mapping[str, Any] | None = None) -> None:
-        """Write the classifier as readable JSON: prompts, words, weights, and which model it needs.
-
-        `backend`, a `name` and `options` for `connect`, is kept too, so that `pbsdk predict` can open it again; give no secrets.
-
-        The texts that prompts show as demonstrations are in it too, and the words and short runs of characters of all
-        texts if "auto" reads them; otherwise it holds no texts.
-        """
-        check_is_fitted(self)
-        SavedClassifier.of(
-            self.fitted_,
-            head=self.head_name_,
-            classes=self.classes_.tolist(),
-            templates=self.templates_,
-            style=self.style,
-            word=self.backend.vocabulary.__getitem__,
-            identity=self.backend.identity,
-            facts=self.facts_,
-            backend=backend,
-        ).save(path)
-
-    @classmethod
-    def load(cls, path: str | Path, backend: MaskedLMBackend, **parameters: Any) -> Self:
-        """Read a saved classifier, to be used with `backend`.
-
-        Another model than the one it was trained on gives a warning that says what differs.
-        """
-        saved = SavedClassifier.load(path)
-        saved.warn_of_another(backend.identity, path)
-        names = dict(zip(saved.classes, saved.label_names, strict=True)) if saved.label_names else None
-        parameters = {"head": saved.head, "label_names": names, **parameters}
-        loaded = cls(backend, **parameters, prompts=list(saved.templates), style=saved.style)
-        loaded.classes_ = _read_classes(saved.classes, path)
-        loaded.templates_ = saved.filled_templates()
-        loaded.fitted_ = saved.fitted(token_finder(backend.vocabulary, path))
-        loaded.history_ = ()
-        loaded.facts_ = saved.facts
-        loaded.n_train_ = saved.facts.n_train
-        loaded.head_name_ = saved.head
-        loaded._chose_all = frozenset()  # a file doesn't name the examples
-        return loaded
 
     def _checked(
         self, X: Any, y: Any, validation: tuple[Any, Any] | None, seed: int, sample_weight: Any = None
@@ -383,11 +344,3 @@ def _measuring(problem: Problem, head: Head) -> np.ndarray[Any, Any]:
     if problem.validation and head.validates:
         return np.asarray(problem.validation_labels)
     return np.concatenate([problem.train_labels, problem.validation_labels]).astype(np.intp)
-
-
-def _read_classes(classes: Sequence[Any], path: str | Path) -> np.ndarray[Any, Any]:
-    """Return a file's labels as they were; numpy alone would make floats of large numbers and strings of mixed ones."""
-    try:
-        return read_labels(list(classes), len(classes), name="classes")
-    except InputError as error:
-        raise ModelFileError(f"{path} can't be used: {error}") from error

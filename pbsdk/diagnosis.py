@@ -96,16 +96,7 @@ class Diagnosis:
     def estimate_(self) -> Estimate | None:
         """The accuracy that `fit` measured on texts it left out, and how far to believe it; None if it measured none."""
         check_is_fitted(self)
-        facts = self.facts_
-        chance = facts.largest_share
-        crossed: float | None = getattr(facts, "cross_validated_accuracy", None)
-        if chance is None:
-            return None
-        if crossed is not None:
-            return Estimate("cross-validated", crossed, facts.n_train + facts.n_validation, chance)
-        if facts.validation_accuracy is None:
-            return None
-        return Estimate("validation", facts.validation_accuracy, facts.n_validation, chance)
+        return self.facts_.estimate
 
     def confusions(self) -> Findings:
         """Return which classes were taken for which when examples were left out, the most frequent first."""

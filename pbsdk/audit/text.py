@@ -16,7 +16,7 @@ from pbsdk.visible import visible
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
 
-__all__ = ["alarm", "aligned", "held", "markdown", "markdown_table", "opening", "plain", "rich", "sparkline"]
+__all__ = ["alarm", "aligned", "escaped", "held", "markdown", "markdown_table", "opening", "plain", "rich", "sparkline"]
 
 _BARS = " ▁▂▃▄▅▆▇█"
 _PROMPTS = 20
@@ -88,10 +88,10 @@ def rich(report: AuditReport) -> Group:
 
 def markdown(report: AuditReport) -> str:
     """Return the report as Markdown."""
-    title = f"# Audit of {_escaped(report.run)}"
-    verdict = f"**{_escaped('; '.join([*alarm(report), report.verdict]))}**"
+    title = f"# Audit of {escaped(report.run)}"
+    verdict = f"**{escaped('; '.join([*alarm(report), report.verdict]))}**"
     lines = [title, "", verdict, ""]
-    lines += [f"- {_escaped(line)}" for line in opening(report)]
+    lines += [f"- {escaped(line)}" for line in opening(report)]
     for table in tables(report):
         lines += ["", f"## {table.title}", "", *markdown_table(table)]
     return "\n".join(lines) + "\n"
@@ -101,7 +101,7 @@ def markdown_table(table: Table) -> list[str]:
     """Return a table's lines in Markdown."""
 
     def line(cells: list[str]) -> str:
-        return f"| {' | '.join(_escaped(cell) for cell in cells)} |"
+        return f"| {' | '.join(escaped(cell) for cell in cells)} |"
 
     head, *rows = table.texts()
     return [line(head), f"|---{'|--:' * (len(head) - 1)}|", *map(line, rows)]
@@ -141,7 +141,8 @@ def _narrowed(table: Table) -> Table:
     )
 
 
-def _escaped(text: str) -> str:
+def escaped(text: str) -> str:
+    """Return a text that Markdown shows as it is."""
     for mark in "\\`*_<>|#[]":
         text = text.replace(mark, f"\\{mark}")
     return visible(text.replace("\n", " "))

@@ -15,6 +15,7 @@ import typer
 from pbsdk.cli import (
     audit,
     backends,
+    card,
     demo,
     doctor,
     explain,
@@ -39,7 +40,7 @@ __all__ = ["app", "main"]
 
 _PANELS: dict[str, tuple[Any, ...]] = {
     "Start here": (demo.demo,),
-    "Train and predict": (fit.fit, predict.predict, explain.explain),
+    "Train and predict": (fit.fit, predict.predict, explain.explain, card.card),
     "Prompts": (prompts.prompts,),
     "Budget and proof": (plan.plan, audit.audit, keys.keys, why_miss.why_miss),
     "Models and servers": (backends.backends, serve.serve, members.members, parity.parity, record.record),

@@ -31,6 +31,7 @@ from pydantic import (
 from pbsdk.backend import ModelIdentity, OpenVocabulary, Vocabulary
 from pbsdk.errors import InputError, ModelFileError
 from pbsdk.foreign import bounded_file, bounded_json, check_digest, digest_of
+from pbsdk.learning.estimates import Estimate
 from pbsdk.learning.explanation import Explanation
 from pbsdk.learning.heads import Fitted, TokenOf, Word, head_named
 from pbsdk.queries.templates import Demonstration, Style, Template
@@ -57,6 +58,26 @@ class TrainingFacts(BaseModel):
     validation_accuracy: float | None
     largest_share: float | None = None
     """The share of the largest class among the texts that measured the accuracy."""
+    texts_per_class: tuple[int, ...] = ()
+    """How many labelled texts each class has, those of the validation set among them."""
+    weighted: bool = False
+    """Whether they count differently."""
+    data_digest: str | None = None
+    """A digest of the labelled texts, in whatever order they came."""
+    confusions: tuple[tuple[int, int, int], ...] = ()
+    """(class, the class it was taken for, how many texts) when texts were left out, the most frequent first."""
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The accuracy on texts left out, and how far to believe it; None if none was measured."""
+        chance, crossed = self.largest_share, (self.model_extra or {}).get("cross_validated_accuracy")
+        if chance is None:
+            return None
+        if crossed is not None:
+            return Estimate("cross-validated", crossed, self.n_train + self.n_validation, chance)
+        if self.validation_accuracy is None:
+            return None
+        return Estimate("validation", self.validation_accuracy, self.n_validation, chance)
 
 
 class SavedDemonstration(BaseModel):

@@ -102,6 +102,11 @@ class Study:
         pairs = sorted(zip(*np.nonzero(table), strict=True), key=lambda pair: (-table[pair], pair))
         return [Confusion(int(a), int(b), int(table[a, b]), float(table[a, b] / of_class[a])) for a, b in pairs]
 
+    @property
+    def confusion_counts(self) -> tuple[tuple[int, int, int], ...]:
+        """The same as plain numbers: class, taken for, count."""
+        return tuple((one.label, one.taken_for, one.count) for one in self.confusions())
+
     def suspects(self, at_most: float = 0.1) -> list[Suspect]:
         """Return examples whose own label has a probability of `at_most` this much, the least likely first."""
         labels = self.material.labels

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.backend import Floats
+from pbsdk.backend import Floats, digest
 from pbsdk.errors import InputError
 from pbsdk.queries.examples import Example
 from pbsdk.queries.given import Given
@@ -28,6 +28,20 @@ class Problem:
     validation_labels: npt.NDArray[np.intp]
     weights: Floats | None = None
     """How much each example counts, those of the validation set last; 1 on average. None: all alike."""
+
+    @property
+    def texts_per_class(self) -> tuple[int, ...]:
+        """How many examples each class has."""
+        labels = np.concatenate([self.train_labels, self.validation_labels]).astype(np.intp)
+        return tuple(np.bincount(labels, minlength=len(self.classes)).tolist())
+
+    @property
+    def digest(self) -> str:
+        """A digest of all examples and their labels, in whatever order they came."""
+        names = self.classes.tolist()
+        labels = [*self.train_labels.tolist(), *self.validation_labels.tolist()]
+        pairs = zip([*self.train, *self.validation], labels, strict=True)
+        return digest(*sorted(f"{example.id} {names[label]!r}" for example, label in pairs))
 
     @property
     def pairs(self) -> bool:
