@@ -14,7 +14,7 @@ from pbsdk.cli._common import room_for
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.visible import for_spreadsheet, visible, visible_json
 
-__all__ = ["SUFFIXES", "cell_of", "refuse_unwritable", "writer"]
+__all__ = ["SUFFIXES", "cell_of", "parquet_schema", "refuse_unwritable", "writer"]
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
@@ -32,14 +32,18 @@ def refuse_unwritable(output: Path | None) -> None:
 
 @contextmanager
 def writer(
-    output: Path | None, columns: Sequence[str], *, spreadsheet: bool
+    output: Path | None, columns: Sequence[str], *, spreadsheet: bool, schema: Any = None
 ) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that writes a row at once; Parquet is written as a whole, at the end."""
+    """Yield a function that writes a row at once; Parquet is written as a whole, at the end, or with a schema in groups of rows."""
     if output is None:
         yield lambda row: _write_json(sys.stdout, row)
         return
     suffix = output.suffix.lower()
     try:
+        if suffix == ".parquet" and schema is not None:
+            with _grouped(output, schema) as write_row:
+                yield write_row
+            return
         if suffix == ".parquet":
             rows: list[Mapping[str, Any]] = []
             yield rows.append
@@ -74,6 +78,43 @@ def _write_parquet(output: Path, columns: Sequence[str], rows: Sequence[Mapping[
         parquet.write_table(table, output)
     except arrow.ArrowException as error:
         raise InputError(f"{output} can't be written as Parquet: {error}; write a .jsonl") from error
+
+
+GROUP = 10_000
+"""How many rows of Parquet are written together."""
+
+
+def parquet_schema(source: Path, added: Mapping[str, Sequence[Any]]) -> Any:
+    """Return the schema of a Parquet file with more columns, each given by values that it may hold."""
+    arrow: Any = importlib.import_module("pyarrow")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    return arrow.schema(
+        [*parquet.read_schema(source), *((name, arrow.array(held).type) for name, held in added.items())]
+    )
+
+
+@contextmanager
+def _grouped(output: Path, schema: Any) -> Iterator[Callable[[Mapping[str, Any]], None]]:
+    """Yield a function that writes rows of Parquet, a group at a time."""
+    arrow: Any = importlib.import_module("pyarrow")
+    parquet: Any = importlib.import_module("pyarrow.parquet")
+    rows: list[Mapping[str, Any]] = []
+
+    def flush() -> None:
+        file.write_table(arrow.Table.from_pylist(rows, schema=schema))
+        rows.clear()
+
+    def write(row: Mapping[str, Any]) -> None:
+        rows.append(row)
+        if len(rows) >= GROUP:
+            flush()
+
+    try:
+        with parquet.ParquetWriter(output, schema) as file:
+            yield write
+            flush()
+    except arrow.ArrowException as error:
+        raise InputError(f"{output} can't be written as Parquet: {error}; use a .jsonl") from error
 
 
 def cell_of(value: Any, *, spreadsheet: bool) -> Any:

@@ -63,15 +63,21 @@ class Verdicts:
     tally: Tally = field(default_factory=Tally, init=False)
 
     @property
-    def columns(self) -> list[str]:
-        """The columns of the table, and those that are added; refuses a table that has one of these."""
-        scored = ["right"] if self.texts.labels else []
-        shares = [_share_of(label) for label in self.classes] if self.probabilities else []
-        added = ["predicted", "confidence", *scored, *shares, *([ERROR] if self.on_error == "record" else [])]
+    def added(self) -> dict[str, list[Any]]:
+        """The columns that are added, and what they may hold beside None; refuses a table that has one of these."""
+        scored: dict[str, list[Any]] = {"right": [True]} if self.texts.labels else {}
+        shares = {_share_of(label): [0.0] for label in self.classes} if self.probabilities else {}
+        added = {"predicted": list(self.classes), "confidence": [0.0], **scored, **shares}
+        added |= {ERROR: [""]} if self.on_error == "record" else {}
         for name in added:
             if name in self.texts.table:
                 raise InputError(f"the table has a column {name!r} already, where predictions are to stand; rename it")
-        return [*self.texts.table, *added]
+        return added
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of the table, and those that are added."""
+        return [*self.texts.table, *self.added]
 
     @property
     def accuracy(self) -> float | None:

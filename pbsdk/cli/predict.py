@@ -1,19 +1,22 @@
 """`pbsdk predict`: predict the labels of a table of texts.
 
 It can be stopped at any time: predictions are written as they come, and the same command asks only for what is missing
-and writes its file again.
+and writes its file again. With `--out` it streams: many files, or files larger than memory, become a folder of predictions.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from pbsdk.backend import digest
 from pbsdk.cli._answers import SUFFIXES, refuse_unwritable, writer
 from pbsdk.cli._common import (
     AsJson,
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
     from pbsdk.failures import OnError
+    from pbsdk.metering.meter import MeteredBackend
     from pbsdk.predicting import Prediction
     from pbsdk.stopping import EarlyPredictions
 
@@ -66,7 +70,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     data: Annotated[
         str,
         typer.Argument(
-            help="Texts: CSV, TSV, JSON lines, Parquet, Excel, - for standard input, or a data set by its name.",
+            help="Texts: CSV, TSV, JSON lines, Parquet, Excel, - for standard input, or a data set by its name; with --out also a pattern or a folder.",
             show_default=False,
         ),
     ],
@@ -83,6 +87,13 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         Path | None,
         typer.Option(
             help=f"The file to write ({', '.join(SUFFIXES)}); JSON lines on standard output by default.",
+            show_default=False,
+        ),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            help="A folder that gets a file of predictions for each file of DATA, which may be a pattern or a folder; files that are there already are skipped.",
             show_default=False,
         ),
     ] = None,
@@ -143,11 +154,13 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     class; with --label-column also `right`. The model is asked as MODEL remembers, unless --backend names another. After Ctrl-C the same command continues: it asks
     only for what is missing. A summary is printed with --output; without, it goes to standard error.
     With --early-exit or --max-changed, lines come at the end, and probabilities are those when the label was settled.
+    With --out, rows are read, asked about and written a chunk at a time, so memory doesn't grow with the files, and a budget is asked for a chunk at a time.
     With --on-error skip or record, one bad row doesn't end it: the summary says what failed, and the exit code is 5.
 
     Examples:
         pbsdk predict model.json new.csv --run runs/tickets --output predictions.csv
         pbsdk predict model.json new.csv --probabilities --output predictions.parquet
+        pbsdk predict model.json 'new/*.csv' --run runs/tickets --out predictions/   # however long they are
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
         cat new.csv | pbsdk predict model.json -                                     # from and to other programs
@@ -157,14 +170,17 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk predict model.json new.csv --output predictions.csv --spreadsheet      # labels stay labels
     """
     from pbsdk.classifier import PromptBoostingClassifier
-    from pbsdk.data.loading import load_table
+    from pbsdk.cli._partitions import Partitions
+    from pbsdk.data.loading import LabelledTexts, load_table
     from pbsdk.learning.model_file import SavedClassifier
 
     stops = early_exit or max_changed is not None
     if retry_failed and on_error == "fail":
         on_error = "record"
     with plainly():
-        _refuse_contradictions(output, on_error, spreadsheet=spreadsheet, retry=retry_failed, stops=stops)
+        _refuse_contradictions(
+            output, out, on_error, spreadsheet=spreadsheet, retry=retry_failed, stops=stops, split=split is not None
+        )
         refuse_unwritable(output)
         options = read_options(option)
         limits = budget_of(
@@ -178,70 +194,99 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             strict=strict,
         )
         saved = SavedClassifier.load(model)
-        texts = load_table(
-            data,
-            text=text_column,
-            pair=pair_column,
-            label=label_column,
-            labelled=label_column is not None,
-            labels=saved.classes if label_column is not None else None,
-            missing="refuse" if on_error == "fail" else "keep",
-            split=split,
-            encoding=encoding,
-            delimiter=delimiter,
-        )
+        reading: dict[str, Any] = {
+            "text": text_column,
+            "pair": pair_column,
+            "label": label_column,
+            "labelled": label_column is not None,
+            "labels": saved.classes if label_column is not None else None,
+            "missing": "refuse" if on_error == "fail" else "keep",
+            "encoding": encoding,
+            "delimiter": delimiter,
+        }
+        files = None if out is None else Partitions.find(data, out, reading)
+        texts = LabelledTexts([], []) if files else load_table(data, split=split, **reading)
         verdicts = Verdicts(texts, saved.classes, probabilities=probabilities, on_error=on_error)
-        table, kept = verdicts.columns, {}
-        if retry_failed:
-            kept = earlier_rows(output, table, texts.table, spreadsheet=spreadsheet)
-            verdicts.keep(kept.values())
+        if files:
+            made_with = {"model": digest(model.read_bytes()), "columns": [text_column, pair_column, label_column]}
+            shown = {"probabilities": probabilities, "on_error": on_error, "spreadsheet": spreadsheet}
+            files.prepare(verdicts, {**made_with, **shown, "abstain": [precision, abstain_below]})
+        table = verdicts.columns
+        kept = earlier_rows(output, table, texts.table, spreadsheet=spreadsheet) if retry_failed else None
+        verdicts.keep(kept.values() if kept else ())
         with connected(model, backend, options, run=run, budget=limits) as lm:
             before = sends(lm.audit())
-            clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=progress)
+            # One bar for all files, not one for each chunk.
+            clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=False if files else progress)
             if precision is not None or abstain_below is not None:
                 verdicts.least = clf.threshold(precision=precision, abstain_below=abstain_below).value
             early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
-            rows = verdicts.rows(_settled(early) if early else _asked(clf, texts, kept, on_error))
-            first = next(rows, None)  # if the budget or the model refuses, an older file is left alone
-            every = merged(kept, _again(first, rows), len(texts)) if kept else _again(first, rows)
-            with (
-                beside(output) if retry_failed and output else nullcontext(output) as target,
-                writer(target, table, spreadsheet=spreadsheet) as write,
-            ):
-                for row in every:
-                    write(row)
-            report, tally = lm.audit(), verdicts.tally
-            result = {
-                "model": lm.identity.name,
-                "predicted": tally[""],
-                "failed": tally.failed,
-                "errors": {said: count for said, count in tally.most_common() if said},
-                "answered": verdicts.answered,
-                "accuracy": verdicts.accuracy,
-                "output": None if output is None else str(output),
-                "run": str(lm.ledger.folder),
-                "sent_now": sends(report) - before,
-                "verdict": report.verdict,
-            }
-            if early is not None:
-                result |= {"passes_asked": early.saved.asked, "passes_saved": early.saved.saved}
-    counts = f"{tally['']} texts predicted, {result['sent_now']} queries sent this time; {report.verdict}"
+            if files:
+                asked = partial(_asked, clf, kept=(), on_error=on_error)
+                files.write(verdicts, asked, spreadsheet=spreadsheet, progress=progress)
+            else:
+                found = _settled(early) if early else _asked(clf, texts, kept or (), on_error)
+                _write(verdicts.rows(found), table, kept, len(texts), output, spreadsheet=spreadsheet)
+            result = {**_summary(lm, verdicts, before), "output": None if output is None else str(output)}
+    if early is not None:
+        result |= {"passes_asked": early.saved.asked, "passes_saved": early.saved.saved}
+    if files:
+        result |= {"out": str(out), **files.counts}
     cure = "--retry-failed" if on_error == "record" and output is not None else "the same command"
-    complaint = f"{tally}; {cure} asks about them again" if tally.failed else ""
-    said = "\n".join(filter(None, [str(verdicts), counts, str(early.saved) if early else "", complaint]))
-    if output is not None:
+    said = _told(
+        verdicts, result, [files, early.saved if early else None], f"with its file deleted, {cure}" if files else cure
+    )
+    if output is not None or files:
         show(said, result, as_json=as_json)
     else:
         say(visible_json(result) if as_json else said, err=True)
-    if tally.failed:
+    if verdicts.tally.failed:
         raise typer.Exit(SOME_FAILED)
 
 
-def _refuse_contradictions(
-    output: Path | None, on_error: OnError, *, spreadsheet: bool, retry: bool, stops: bool
+def _summary(lm: MeteredBackend, verdicts: Verdicts, before: int) -> dict[str, Any]:
+    """Return what a script wants to know of a prediction, after `before` queries had been sent."""
+    report, tally = lm.audit(), verdicts.tally
+    return {
+        "model": lm.identity.name,
+        "predicted": tally[""],
+        "failed": tally.failed,
+        "errors": {said: count for said, count in tally.most_common() if said},
+        "answered": verdicts.answered,
+        "accuracy": verdicts.accuracy,
+        "run": str(lm.ledger.folder),
+        "sent_now": sends(report) - before,
+        "verdict": report.verdict,
+    }
+
+
+def _told(verdicts: Verdicts, result: Mapping[str, Any], more: Iterable[object], cure: str) -> str:
+    """Return what a person wants to know of a prediction, with a line for each of what else there is to say."""
+    tally = verdicts.tally
+    counts = f"{tally['']} texts predicted, {result['sent_now']} queries sent this time; {result['verdict']}"
+    complaint = f"{tally}; {cure} asks about them again" if tally.failed else ""
+    return "\n".join(filter(None, [str(verdicts), counts, *(str(line) for line in more if line), complaint]))
+
+
+def _refuse_contradictions(  # noqa: PLR0913 - a command's options
+    output: Path | None,
+    out: Path | None,
+    on_error: OnError,
+    *,
+    spreadsheet: bool,
+    retry: bool,
+    stops: bool,
+    split: bool,
 ) -> None:
     """Refuse options that exclude each other."""
-    if spreadsheet and (output is None or output.suffix.lower() != ".csv"):
+    if out is not None:
+        excluded = {"--output": output is not None, "--retry-failed": retry, "an early exit": stops, "--split": split}
+        both = next((name for name, given in excluded.items() if given), None)
+        if both is not None:
+            raise InputError(
+                f"--out writes a folder of predictions a chunk at a time, which excludes {both}; give one of them"
+            )
+    if spreadsheet and out is None and (output is None or output.suffix.lower() != ".csv"):
         raise InputError("--spreadsheet is about the cells of a .csv file; give --output FILE.csv")
     if retry and on_error == "skip":
         raise InputError("--retry-failed needs --on-error record: rows that were left out have no place in the file")
@@ -267,7 +312,21 @@ def _settled(early: EarlyPredictions) -> Iterator[Prediction]:
         yield Prediction(row, label, shares)
 
 
-def _again(first: dict[str, Any] | None, rest: Iterator[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    if first is not None:
-        yield first
-    yield from rest
+def _write(  # noqa: PLR0913 - what is written where
+    rows: Iterator[dict[str, Any]],
+    table: Sequence[str],
+    kept: Mapping[int, dict[str, Any]] | None,
+    count: int,
+    output: Path | None,
+    *,
+    spreadsheet: bool,
+) -> None:
+    """Write rows as they come, or between those that were kept, as a whole."""
+    first = next(rows, None)  # if the budget or the model refuses, an older file is left alone
+    fresh = chain([] if first is None else [first], rows)
+    with (
+        beside(output) if kept is not None and output else nullcontext(output) as target,
+        writer(target, table, spreadsheet=spreadsheet) as write,
+    ):
+        for row in merged(kept, fresh, count) if kept else fresh:
+            write(row)

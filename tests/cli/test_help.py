@@ -3,6 +3,7 @@
 import csv
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,8 @@ def work(tmp_path_factory):
         with (folder / f"{name}.csv").open("w", encoding="utf-8", newline="") as file:
             rows = list(zip(part.texts, part.labels, strict=True))[::4]
             csv.writer(file).writerows([("text", "label"), *rows])
+    (folder / "new").mkdir()
+    shutil.copy(folder / "new.csv", folder / "new" / "monday.csv")
     return folder
 
 
