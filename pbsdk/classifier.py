@@ -24,6 +24,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.errors import InputError
+from pbsdk.foresight import Foresight
 from pbsdk.keeping import Keeping
 from pbsdk.learning.ensemble import Ensemble
 from pbsdk.learning.estimates import largest_share
@@ -49,7 +50,7 @@ from pbsdk.scoring import Scoring
 __all__ = ["PromptBoostingClassifier"]
 
 
-class PromptBoostingClassifier(Keeping, Scoring, Pictures, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
+class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, ClassifierMixin, BaseEstimator):  # type: ignore[misc] # scikit-learn is untyped
     """A text classifier made of prompts, words and votes.
 
     Args:
@@ -248,35 +249,6 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, ClassifierMixin, Base
             raise AttributeError(f"the head {self.head_name_!r} chooses among nothing; head='auto' does")
         return selection
 
-    def fit_queries(self, X: Any, y: Any, *, validation: tuple[Any, Any] | None = None) -> list[MaskedQuery]:
-        """Return what `fit` would ask, in order; nothing is sent."""
-        _, _, problem, templates = self._checked(X, y, validation, read_seed(self.random_state, ahead=True))
-        return self._fit_queries(problem, templates)
-
-    def predict_queries(
-        self,
-        X: Any,
-        *,
-        fitted: bool = True,
-        fit: tuple[Any, Any] | None = None,
-        validation: tuple[Any, Any] | None = None,
-    ) -> tuple[list[MaskedQuery], Tokens | None]:
-        """Return what `predict` would ask, and for which tokens; nothing is sent.
-
-        `fitted=False` says what it may ask at most, after a `fit` to texts and labels: every prompt of the pool, for
-        all tokens. Prompts that name classes or show demonstrations need to know these texts.
-        """
-        examples = self._readable(X)
-        if fitted:
-            check_is_fitted(self)
-            templates = [self.templates_[prompt] for prompt in self.fitted_.prompts]
-        elif fit is not None:
-            *_, templates = self._checked(*fit, validation, read_seed(self.random_state, ahead=True))
-        else:
-            templates = self._templates(pairs=bool(examples) and examples[0].pair is not None)
-        slots = render_unshown(examples, templates, Phase.PREDICT, self.style, [range(len(templates))])
-        return asked(slots), self._needed_tokens if fitted else None
-
     def explain(self) -> Explanation:
         """Return a table of prompts, words for each class, and weights."""
         check_is_fitted(self)
@@ -327,8 +299,11 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, ClassifierMixin, Base
         head_from("boosting", parameters)  # its parameters are refused if they can't work, whatever the head
         head_from(self.head, parameters)
 
-    def _readable(self, texts: Any, name: str = "texts") -> list[Example]:
-        return read_unmarked(texts, self.backend.mask_token, self.markers, name=name)
+    def _readable(self, texts: Any, name: str = "texts", first: int = 0) -> list[Example]:
+        return read_unmarked(texts, self.backend.mask_token, self.markers, name=name, first=first)
+
+    def _as_fitted(self) -> tuple[list[Template], Style, Tokens | None]:
+        return [self.templates_[prompt] for prompt in self.fitted_.prompts], self.style, self._needed_tokens
 
     def _fit_queries(self, problem: Problem, templates: Sequence[Template]) -> list[MaskedQuery]:
         train = render_unshown(problem.train, templates, Phase.TRAIN, self.style)

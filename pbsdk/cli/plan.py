@@ -88,6 +88,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     """
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import load_table
+    from pbsdk.data.streaming import stream_table
     from pbsdk.metering.plan import plan_classifier
 
     if model is not None and (train is not None or predict is None):
@@ -107,7 +108,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
             None if file is None else load_table(file, text=text_column, label=label_column, pair=pair_column)
             for file in (train, validation)
         ]
-        asked = None if predict is None else load_table(predict, text=text_column, pair=pair_column, labelled=False)
+        asked = None if predict is None else stream_table(predict, text=text_column, pair=pair_column, labelled=False)
         with connected(model, backend, read_options(option), run=run, budget=limits) as lm:
             classifier = (
                 PromptBoostingClassifier(
@@ -117,7 +118,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
                 else PromptBoostingClassifier.load(model, lm)
             )
             fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
-            texts = None if asked is None else asked.examples
+            texts = None if asked is None else (text for chunk in asked for text in chunk.examples)
             early: dict[str, Any] = {"early_exit": early_exit, "max_changed": max_changed}
             found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like, **early).worded(
                 cure_of

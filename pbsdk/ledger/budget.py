@@ -55,6 +55,8 @@ class Need:
     example: str
     used: int
     added: int
+    examples: int = 1
+    """How many examples are alike in this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +210,9 @@ class QueryBudget:
         if over:
             worst = max(over, key=lambda need: need.used + need.added)
             left = max(0, allowed - worst.used)
+            many, every = (sum(need.examples for need in some) for some in (over, needs))
             raise BudgetExceeded(
-                f"{len(over)} of {len(needs)} examples would exceed the budget of {allowed} passes per example "
+                f"{many} of {every} examples would exceed the budget of {allowed} passes per example "
                 f"{_WHERE[scope]}: {worst.added} more asked for one where {left} are left",
                 limit=_FIELD[scope],
                 allowed=allowed,

@@ -28,6 +28,7 @@ __all__ = [
     "Failed",
     "Owner",
     "Result",
+    "afford",
     "answered",
     "claim",
     "fail",
@@ -181,9 +182,7 @@ def reserve(
             needs.append(Need(scope, example, sum(tries for _, tries, _ in rows), len(prompts)))
         else:
             needs.append(Need(scope, example, len(paid), new))
-    now, most = totals(con), sum(ask.tokens for ask in asks)
-    then = Totals(now.passes + fresh, now.sends + len(asks), now.failed, now.tokens + most)
-    budget.check(needs, now, then)
+    afford(con, needs, budget, fresh=fresh, sends=len(asks), tokens=sum(ask.tokens for ask in asks))
     con.executemany(
         "INSERT INTO passes VALUES (?, ?, ?, 1, 0, 0) ON CONFLICT DO UPDATE SET held = held + 1",
         [(ask.scope, ask.example, ask.prompt) for ask in asks],
@@ -197,7 +196,6 @@ def reserve(
     con.executemany(
         "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: storable(ask.query.prompt) for ask in asks}.items()
     )
-    con.execute("UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, len(asks), most))
     append(
         con,
         [
@@ -205,6 +203,15 @@ def reserve(
             for ask in asks
         ],
     )
+
+
+def afford(  # noqa: PLR0913 - what is asked for, by its kinds
+    con: sqlite3.Connection, needs: Sequence[Need], budget: QueryBudget, *, fresh: int, sends: int, tokens: int
+) -> None:
+    """Check the budget, then add to what is held in all: `fresh` passes, sends, and the most tokens that they can cost."""
+    now = totals(con)
+    budget.check(needs, now, Totals(now.passes + fresh, now.sends + sends, now.failed, now.tokens + tokens))
+    con.execute("UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, sends, tokens))
 
 
 def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:

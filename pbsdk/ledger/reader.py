@@ -12,7 +12,7 @@ import json
 import os
 import sqlite3
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -74,6 +74,10 @@ def check_format(meta: Mapping[str, str], identity: ModelIdentity, folder: Path)
             f"{folder} holds the answers of another model ({identity.differences(there)}); give this model a run "
             "folder of its own"
         )
+
+
+_AT_ONCE = 500
+"""How many values one statement takes."""
 
 
 class LedgerReader:
@@ -162,6 +166,16 @@ class LedgerReader:
     def rows(self, table: str) -> int:
         """Return how many rows a table has."""
         return int(self._all(f"SELECT count(*) FROM {table}")[0][0])  # noqa: S608 - our own names
+
+    def among(self, table: str, keys: Sequence[str]) -> set[str]:
+        """Return which queries' keys a table has, such as `answers` or `inflight`."""
+        found: set[str] = set()
+        for at in range(0, len(keys), _AT_ONCE):
+            part = keys[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            statement = f"SELECT query FROM {table} WHERE query IN ({marks})"  # noqa: S608 - our own names
+            found.update(str(key) for (key,) in self.select(statement, *part))
+        return found
 
     def meta(self) -> dict[str, str]:
         """Return what the folder says about itself: its format and its model."""

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from pbsdk.audit.text import aligned
-from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Tokens
+from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.formatting import Cell, Table, duration, number
 from pbsdk.ledger import inflight
@@ -33,6 +33,8 @@ from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.sums import Counter
 from pbsdk.metering.meter import MeteredBackend
+from pbsdk.metering.tally import COUNTED, Counted, Tally
+from pbsdk.queries.grid import Grid
 from pbsdk.stopping import exit_of
 
 if TYPE_CHECKING:
@@ -77,6 +79,8 @@ class StepPlan(BaseModel):
     tokens: int
     tokens_at_most: int | None
     """What a budget reserves; None if it neither limits tokens nor prices them."""
+    tokens_error: float = 0.0
+    """By which share the tokens may be off, with 95% confidence, if they were counted on a sample; 0 if on all texts."""
     bytes_sent: int
     """The texts as rendered, without what a protocol wraps around them."""
     bytes_stored: int
@@ -173,6 +177,11 @@ class Plan(BaseModel):
             for step in self.steps
             if step.expected_passes is not None
         ]
+        lines += [
+            f"The tokens of {step.name} were counted on {number(COUNTED)} texts and estimated for all, to within {step.tokens_error:.1%}."
+            for step in self.steps
+            if step.tokens_error
+        ]
         return "\n".join([*lines, *([self.overrun] if self.overrun else []), self.verdict])
 
     def _says_more(self, path: str) -> bool:
@@ -200,53 +209,131 @@ def plan_classifier(  # noqa: PLR0913 - a step each, and how it is asked
     With `early_exit` or `max_changed`, the passes are what prediction takes at most; how many cross-validation expects stands
     beside them, if the head knows. `like` names a run folder whose rate stands in where this run has none yet.
     """
-    steps = []
-    if fit is not None:
-        steps.append(Step("fit", classifier.fit_queries(*fit, validation=validation)))
-    if predict is not None:
-        known = fit is None and hasattr(classifier, "fitted_")
-        queries, tokens = classifier.predict_queries(predict, fitted=known, fit=fit, validation=validation)
-        early = early_exit or max_changed is not None
-        if early and not known:
-            raise InputError("an early exit can be planned for a fitted classifier alone; fit it first, or load it")
-        passes = exit_of(classifier.fitted_, max_changed).expected if early else None
-        share = None if passes is None else passes / len(classifier.fitted_.prompts)
-        steps.append(Step("predict", queries, tokens, exact=known and not early, expected=share))
-    if not steps:
+    if fit is None and predict is None:
         raise InputError("give texts and labels to fit, or texts to predict, or both")
-    return plan_steps(classifier.backend, steps, like=like)
+    backend, known = _metered(classifier.backend), fit is None and hasattr(classifier, "fitted_")
+    early = early_exit or max_changed is not None
+    if early and not known:
+        raise InputError("an early exit can be planned for a fitted classifier alone; fit it first, or load it")
+    passes = exit_of(classifier.fitted_, max_changed).expected if early else None
+    share = None if passes is None else passes / len(classifier.fitted_.prompts)
+    seen = classifier.foresee(fit, validation=validation, predict=predict)
+    grid = Grid(seen.templates, seen.style, backend.mask_token)
+    steps: list[tuple[Step, Counted]] = []
+    with backend.ledger.reader() as ledger:
+        tally = Tally(backend, ledger, grid, seen.tokens)
+        if fit is not None:
+            parts = [(Phase.TRAIN, [seen.train]), (Phase.VALIDATE, [seen.validation])]
+            steps.append((Step("fit", ()), tally.count(parts, needed=False)))
+        if predict is not None:
+            step = Step("predict", (), seen.tokens, exact=known and not early, expected=share)
+            steps.append((step, tally.count([(Phase.PREDICT, seen.predict)], needed=True)))
+    return _planned(backend, [(step, _of_texts(counted)) for step, counted in steps], like)
 
 
 def plan_steps(backend: MaskedLMBackend, steps: Sequence[Step], *, like: str | os.PathLike[str] | None = None) -> Plan:
     """Plan calls to a metered backend, one after the other; nothing is sent and nothing is kept."""
+    meter = _metered(backend)
+    promised: set[str] = set()
+    return _planned(meter, [(step, _of_queries(meter, step, promised)) for step in steps], like)
+
+
+@dataclass(frozen=True)
+class _Taking:
+    """What a step will take: what is known before the budget is asked, and how to reserve it."""
+
+    queries: int
+    recalled: int
+    new: int
+    tokens: int
+    error: float
+    size: int
+    largest: int
+    reserve: Callable[[sqlite3.Connection, QueryBudget], None]
+
+
+def _metered(backend: MaskedLMBackend) -> MeteredBackend:
     if not isinstance(backend, MeteredBackend):
         raise InputError("only a metered backend knows its budget and its ledger; use pbsdk.connect()")
+    return backend
+
+
+def _of_texts(counted: Counted) -> Callable[[sqlite3.Connection], _Taking]:
+    """Return what texts take, as a tally counted it."""
+    tokens = counted.tokens
+
+    def reserve(con: sqlite3.Connection, budget: QueryBudget) -> None:
+        most = tokens.total.most
+        inflight.afford(con, counted.needs, budget, fresh=counted.fresh, sends=counted.new, tokens=most)
+
+    taking = _Taking(
+        counted.queries,
+        counted.recalled,
+        counted.new,
+        tokens.total.expected,
+        tokens.total.error,
+        tokens.size,
+        tokens.largest,
+        reserve,
+    )
+    return lambda _: taking
+
+
+def _of_queries(backend: MeteredBackend, step: Step, promised: set[str]) -> Callable[[sqlite3.Connection], _Taking]:
+    """Return what queries take, when asked after those that are `promised`."""
+
+    def taken(con: sqlite3.Connection) -> _Taking:
+        asks, known = backend.resolve(step.queries, step.tokens, promised)
+        # Of the queries that share a key, only the first is charged.
+        unknown: dict[str, Ask] = {}
+        for ask in asks:
+            if ask.key not in known:
+                unknown.setdefault(ask.key, ask)
+        new = inflight.missing(con, list(unknown.values()))
+        recalled = sum(ask.key in known and ask.key not in promised for ask in asks)
+        promised.update(ask.key for ask in new)
+        return replace(_of_asks(backend, new), queries=len(asks), recalled=recalled)
+
+    return taken
+
+
+def _of_asks(backend: MeteredBackend, new: list[Ask]) -> _Taking:
+    return _Taking(
+        queries=len(new),
+        recalled=0,
+        new=len(new),
+        tokens=sum(backend.count_tokens(ask.query) for ask in new),
+        error=0.0,
+        size=sum(len(ask.query.text(backend.mask_token).encode("utf-8", "replace")) for ask in new),
+        largest=_largest_batch(backend, new),
+        reserve=lambda con, budget: inflight.reserve(con, _NOBODY, new, budget),
+    )
+
+
+def _planned(
+    backend: MeteredBackend,
+    steps: Sequence[tuple[Step, Callable[[sqlite3.Connection], _Taking]]],
+    like: str | os.PathLike[str] | None,
+) -> Plan:
+    """Rehearse reserving what the steps take, one after the other."""
     rate = _rate(backend.ledger.folder) or (_rate(like) if like is not None else None)
     planned: list[StepPlan] = []
-    batches: list[int] = []
-    promised: set[str] = set()
-    due = backend.canaries_due
+    largest, due = 0, backend.canaries_due
     with backend.ledger.rehearsal() as con:
-        for step in steps:
-            asks, known = backend.resolve(step.queries, step.tokens, promised)
-            recalled = sum(ask.key in known and ask.key not in promised for ask in asks)
-            # Of the queries that share a key, only the first is charged.
-            unknown = {ask.key: ask for ask in reversed(asks) if ask.key not in known}
-            new = inflight.missing(con, list(unknown.values()))
-            if new and due:
+        for step, take in steps:
+            taking = take(con)
+            if taking.new and due:
                 due = False
-                planned.append(_rehearsed(backend, con, Step("canaries", ()), backend.canary_asks(), rate))
-            part = _rehearsed(backend, con, step, new, rate)
-            repeated = len(asks) - recalled - len(new)
-            planned.append(part.model_copy(update={"queries": len(asks), "recalled": recalled, "repeated": repeated}))
-            promised.update(ask.key for ask in new)
-            batches.append(_largest_batch(backend, new))
+                birds = _of_asks(backend, backend.canary_asks())
+                planned.append(_rehearsed(backend, con, Step("canaries", ()), birds, rate))
+            planned.append(_rehearsed(backend, con, step, taking, rate))
+            largest = max(largest, taking.largest)
     return Plan(
         run=str(backend.ledger.folder),
         model=backend.identity.name,
         budget=backend.budget.describe(),
         steps=planned,
-        overrun=_overrun(backend, planned, max(batches, default=0)),
+        overrun=_overrun(backend, planned, largest),
         allowed=all(step.allowed for step in planned),
         verdict=_verdict(planned),
     )
@@ -258,35 +345,34 @@ def _verdict(steps: Sequence[StepPlan]) -> str:
 
 
 def _rehearsed(
-    backend: MeteredBackend, con: sqlite3.Connection, step: Step, new: list[Ask], rate: float | None
+    backend: MeteredBackend, con: sqlite3.Connection, step: Step, taking: _Taking, rate: float | None
 ) -> StepPlan:
     budget, refusal = backend.budget, None
     before = inflight.totals(con)
     try:
-        inflight.reserve(con, _NOBODY, new, budget)
+        taking.reserve(con, budget)
     except BudgetExceeded as error:
         refusal = error
-        inflight.reserve(con, _NOBODY, new, _without_limits(budget))
+        taking.reserve(con, _without_limits(budget))
     after = inflight.totals(con)
-    batch = backend.abilities.batch_size
-    tokens = sum(backend.count_tokens(ask.query) for ask in new)
-    expected = Totals(sends=after.sends - before.sends, tokens=tokens)
+    expected = Totals(sends=taking.new, tokens=taking.tokens)
     planned = StepPlan(
         name=step.name,
         exact=step.exact,
-        queries=len(new),
-        recalled=0,
-        repeated=0,
+        queries=taking.queries,
+        recalled=taking.recalled,
+        repeated=taking.queries - taking.recalled - taking.new,
         passes=(passes := budget.counted(after) - budget.counted(before)),
         expected_passes=None if step.expected is None else round(step.expected * passes),
-        attempts=after.sends - before.sends,
-        requests=-(-len(new) // batch),
-        tokens=tokens,
+        attempts=taking.new,
+        requests=-(-taking.new // backend.abilities.batch_size),
+        tokens=taking.tokens,
         tokens_at_most=after.tokens - before.tokens if budget.counts_tokens else None,
-        bytes_sent=sum(len(ask.query.text(backend.mask_token).encode("utf-8", "replace")) for ask in new),
-        bytes_stored=len(new) * _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
-        + _set_bytes(con, step.tokens, new),
-        seconds=None if rate is None else len(new) / rate,
+        tokens_error=taking.error,
+        bytes_sent=taking.size,
+        bytes_stored=taking.new * _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
+        + (_set_bytes(con, step.tokens) if taking.new else 0),
+        seconds=None if rate is None else taking.new / rate,
         money=budget.cost(expected) if budget.priced else None,
         money_at_most=budget.cost(after) - budget.cost(before) if budget.priced else None,
         allowed=refusal is None,
@@ -329,9 +415,9 @@ def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) 
     return encoded_size(min(shown, len(tokens)), of_set=len(tokens))
 
 
-def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None, new: list[Ask]) -> int:
+def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None) -> int:
     """Return the bytes that the token set takes; it is stored once."""
-    if tokens is None or not new:
+    if tokens is None:
         return 0
     stored = con.execute("SELECT 1 FROM sets WHERE digest = ?", (set_digest(tokens),)).fetchone()
     return 0 if stored else TOKEN_BYTES * len(tokens)

@@ -11,9 +11,10 @@ frames. `read_examples` turns any of them into a list of `Example`, or says whic
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from pbsdk.backend import digest
 from pbsdk.errors import InputError
 from pbsdk.visible import has_half_character
 
-__all__ = ["Example", "read_examples", "read_labels", "text_rows"]
+__all__ = ["Example", "in_chunks", "read_examples", "read_labels", "text_rows"]
 
 
 @dataclass(frozen=True)
@@ -43,13 +44,17 @@ class Example:
         return (self.text,) if self.pair is None else (self.text, self.pair)
 
 
-def read_examples(texts: Any, *, name: str = "texts") -> list[Example]:
-    """Read texts or pairs of texts from a list, an array, or a pandas column or frame."""
+def read_examples(texts: Any, *, name: str = "texts", first: int = 0) -> list[Example]:
+    """Read texts or pairs of texts from a list, an array, or a pandas column or frame; the number of the `first` is for errors."""
     rows = text_rows(texts, name=name)
-    examples = [_example(row, f"{name}[{at}]") for at, row in enumerate(rows)]
+    if all(type(row) is str for row in rows) and not has_half_character("".join(rows)):
+        return [Example(row) for row in rows]
+    examples = [_example(row, f"{name}[{at}]") for at, row in enumerate(rows, first)]
     if examples and len({example.pair is None for example in examples}) > 1:
         odd = next(at for at, example in enumerate(examples) if (example.pair is None) != (examples[0].pair is None))
-        raise InputError(f"{name} mixes single texts and pairs: row 0 and row {odd} differ; give all of one kind")
+        raise InputError(
+            f"{name} mixes single texts and pairs: row {first} and row {first + odd} differ; give all of one kind"
+        )
     return examples
 
 
@@ -143,6 +148,17 @@ def text_rows(texts: Any, *, name: str = "texts") -> Sequence[Any]:
     if isinstance(texts, dict) or not isinstance(texts, Iterable):
         raise InputError(f"{name} must be a list of texts; this is a {type(texts).__name__}")
     return list(texts)
+
+
+def in_chunks(texts: Any, size: int) -> Iterator[Sequence[Any]]:
+    """Yield rows, unread, so many at a time; an iterator, such as one over a long file, is read no further ahead.
+
+    >>> [list(chunk) for chunk in in_chunks(iter(["a", "b", "c"]), 2)]
+    [['a', 'b'], ['c']]
+    """
+    rows = texts if isinstance(texts, Iterator) else iter(text_rows(texts))
+    while chunk := list(islice(rows, size)):
+        yield chunk
 
 
 def _example(row: Any, name: str) -> Example:

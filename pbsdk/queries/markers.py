@@ -16,19 +16,22 @@ Markers = Literal["refuse", "escape"]
 _MASK_MARKERS = ("<mask>", "[MASK]")
 
 
-def read_unmarked(texts: Any, mask_token: str, markers: Markers, *, name: str = "texts") -> list[Example]:
+def read_unmarked(
+    texts: Any, mask_token: str, markers: Markers, *, name: str = "texts", first: int = 0
+) -> list[Example]:
     """Read texts or pairs of texts, and refuse or escape those in which a mask is written out."""
-    examples = read_examples(texts, name=name)
+    examples = read_examples(texts, name=name, first=first)
     if markers == "escape":
         return [escape_markers(example, mask_token) for example in examples]
-    refuse_markers(examples, mask_token, name=name)
+    refuse_markers(examples, mask_token, name=name, first=first)
     return examples
 
 
-def refuse_markers(examples: Sequence[Example], mask_token: str, *, name: str = "texts") -> None:
+def refuse_markers(examples: Sequence[Example], mask_token: str, *, name: str = "texts", first: int = 0) -> None:
     """Refuse examples in which a mask is written out: a model might take it for the mask."""
-    markers = dict.fromkeys((*_MASK_MARKERS, mask_token))
-    for at, example in enumerate(examples):
+    everything = "\0".join(text for example in examples for text in example.texts)
+    markers = [marker for marker in dict.fromkeys((*_MASK_MARKERS, mask_token)) if marker in everything]
+    for at, example in enumerate(examples if markers else (), first):
         for marker in markers:
             if any(marker in text for text in example.texts):
                 raise InputError(

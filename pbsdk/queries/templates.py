@@ -28,16 +28,28 @@ from __future__ import annotations
 
 import re
 import string
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 from pbsdk.backend import MaskedQuery, Part, Phase, digest
 from pbsdk.errors import TemplateError
 from pbsdk.queries.examples import Example
 
-__all__ = ["EXAMPLES", "INPUT", "INPUT2", "LABELS", "MARKER", "MASK", "Demonstration", "Style", "Template"]
+__all__ = [
+    "EXAMPLES",
+    "INPUT",
+    "INPUT2",
+    "LABELS",
+    "MARKER",
+    "MASK",
+    "Demonstration",
+    "Showing",
+    "Style",
+    "Template",
+    "shown_by_any",
+]
 
 Style = Literal["plain", "paper"]
 
@@ -74,6 +86,26 @@ class Demonstration:
     def ids(self) -> frozenset[str]:
         """By which texts it is known: the whole one, and the one that is shown."""
         return frozenset({self.example, _known_as(self.texts)})
+
+
+class Showing(NamedTuple):
+    """How a prompt shows an input text: which one, in which style, and what it does to it."""
+
+    second: bool
+    style: Style
+    cut: bool
+    """It drops the final punctuation, since the prompt goes on with its own."""
+    lower: bool
+    """It begins with a lowercase letter."""
+
+    def of(self, example: Example) -> str:
+        """Return the text as it is shown."""
+        text = (example.pair or "") if self.second else example.text
+        if self.style == "plain":
+            return text.strip().rstrip(_FINAL_PUNCTUATION) if self.cut else text.strip()
+        if self.cut and text.endswith(_ANY_PUNCTUATION):
+            text = text[:-1]
+        return text[:1].lower() + text[1:] if self.lower else text
 
 
 @dataclass(frozen=True)
@@ -137,6 +169,11 @@ class Template:
     def shows(self, example: Example) -> bool:
         """Whether an example is one of the demonstrations, or has the text of one."""
         return bool(self.demonstrations) and _known_as(example.texts) in self._shown
+
+    def showings(self, style: Style) -> tuple[Showing, ...]:
+        """Return how it shows its inputs, in order: templates that agree in this show every example alike."""
+        places = [at for at, segment in enumerate(self._segments) if segment in {INPUT, INPUT2}]
+        return tuple(_showing(self._segments, at, style) for at in places)
 
     def without(self, example: Example) -> Template:
         """Return the template without the demonstrations that show an example."""
@@ -202,17 +239,7 @@ class Template:
         return f"{count} demonstration{'' if count == 1 else 's'}, {short}" if count else f"class names, {short}"
 
     def _as_in_paper(self, example: Example) -> tuple[Part, ...]:
-        parts: list[Part] = []
-        for at, segment in enumerate(self._segments):
-            part = _part(segment, example)
-            text = part.text
-            if part.kind == "input":
-                if _follower(self._segments, at).startswith(_ANY_PUNCTUATION) and text.endswith(_ANY_PUNCTUATION):
-                    text = text[:-1]
-                if segment == INPUT2 and at and self._segments[at - 1].rstrip().endswith(","):
-                    text = text[:1].lower() + text[1:]
-            parts.append(Part(part.kind, text))
-        return tuple(parts)
+        return tuple(_part(self._segments, at, example, "paper") for at in range(len(self._segments)))
 
     def ending_at_mask(self) -> Template:
         """Return what a causal model reads of this template: nothing after the mask."""
@@ -226,33 +253,39 @@ class Template:
         return Template(before.rstrip() + (" " if before != before.rstrip() else "") + MASK)
 
 
+def shown_by_any(templates: Sequence[Template]) -> Callable[[Example], bool]:
+    """Return a function that says whether any of the templates shows an example."""
+    known = frozenset[str]().union(*(template._shown for template in templates))  # noqa: SLF001 - its own module's
+    return (lambda example: _known_as(example.texts) in known) if known else lambda _: False
+
+
 def _canonical(match: re.Match[str]) -> str:
     marker = match.group().lower()
     return _ALIASES.get(marker, marker)
 
 
-def _part(segment: str, example: Example) -> Part:
+def _part(segments: Sequence[str], at: int, example: Example, style: Style) -> Part:
+    segment = segments[at]
     if segment == MASK:
         return Part("mask")
-    if segment == INPUT:
-        return Part("input", example.text)
-    if segment == INPUT2:
-        return Part("input", example.pair or "")
+    if segment in {INPUT, INPUT2}:
+        return Part("input", _showing(segments, at, style).of(example))
     return Part("prompt", segment)
+
+
+def _showing(segments: Sequence[str], at: int, style: Style) -> Showing:
+    second = segments[at] == INPUT2
+    punctuation = _OPENS_WITH_PUNCTUATION if style == "plain" else _ANY_PUNCTUATION
+    lower = style == "paper" and second and at > 0 and segments[at - 1].rstrip().endswith(",")
+    return Showing(second, style, _follower(segments, at).startswith(punctuation), lower)
 
 
 def _plain(segments: Sequence[str], example: Example) -> tuple[Part, ...]:
     parts: list[Part] = []
     after_space = True
-    for at, segment in enumerate(segments):
-        part = _part(segment, example)
-        text = part.text
-        if part.kind == "input":
-            text = text.strip()
-            if _follower(segments, at).startswith(_OPENS_WITH_PUNCTUATION):
-                text = text.rstrip(_FINAL_PUNCTUATION)
-        elif part.kind == "prompt" and after_space:
-            text = text.lstrip(" ")
+    for at in range(len(segments)):
+        part = _part(segments, at, example, "plain")
+        text = part.text.lstrip(" ") if part.kind == "prompt" and after_space else part.text
         if part.kind == "mask" or text:
             parts.append(Part(part.kind, text))
             after_space = text.endswith(" ")
