@@ -163,7 +163,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk predict model.json 'new/*.csv' --run runs/tickets --out predictions/   # however long they are
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
-        cat new.csv | pbsdk predict model.json -                                     # from and to other programs
+        pbsdk predict model.json - < new.csv                                         # from and to other programs
         pbsdk predict model.json new.csv --early-exit --output predictions.csv
         pbsdk predict model.json new.csv --on-error record --output predictions.csv
         pbsdk predict model.json new.csv --retry-failed --output predictions.csv     # only the rows with an error
