@@ -20,6 +20,7 @@ from pbsdk.cli import (
     doctor,
     explain,
     fit,
+    init,
     keys,
     members,
     parity,
@@ -39,7 +40,7 @@ from pbsdk.visible import visible
 __all__ = ["app", "main"]
 
 _PANELS: dict[str, tuple[Any, ...]] = {
-    "Start here": (demo.demo,),
+    "Start here": (demo.demo, init.init),
     "Train and predict": (fit.fit, predict.predict, explain.explain, card.card),
     "Prompts": (prompts.prompts,),
     "Budget and proof": (plan.plan, audit.audit, keys.keys, why_miss.why_miss),
@@ -47,6 +48,10 @@ _PANELS: dict[str, tuple[Any, ...]] = {
     "Research": (reproduce.reproduce,),
     "Help": (doctor.doctor,),
 }
+
+
+_SETTLED = ("fit", "predict", "plan", "audit")
+"""The commands that read `pbsdk.toml`."""
 
 
 class _InOrder(Group):
@@ -72,6 +77,7 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def pbsdk(
+    ctx: typer.Context,
     *,
     debug: Annotated[
         bool, typer.Option("--debug", help="Show the traceback of an error; may also follow the command.")
@@ -105,6 +111,13 @@ def pbsdk(
         130  interrupted; what was answered is kept
     """  # noqa: D301 - shown
     del debug, version  # main looks for --debug itself
+    if ctx.invoked_subcommand in _SETTLED and not ctx.resilient_parsing:
+        from pbsdk.cli._settings import FILE, read_settings
+
+        settings = read_settings()
+        if settings is not None:
+            ctx.default_map = settings.for_commands()
+            typer.echo(f"{FILE} says what isn't typed", err=True)
 
 
 for _panel, _commands in _PANELS.items():

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pbsdk.metering.meter import MeteredBackend
 
 __all__ = [
+    "SECRET",
     "AsJson",
     "Attempts",
     "Backend",
@@ -52,6 +53,7 @@ __all__ = [
     "TextColumn",
     "Tokens",
     "Total",
+    "amount",
     "budget_of",
     "connected",
     "cure_of",
@@ -63,6 +65,7 @@ __all__ = [
     "say",
     "sends",
     "show",
+    "typed",
 ]
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
@@ -85,7 +88,8 @@ Run = Annotated[
 RunFolder = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
 
 
-def _amount(value: float | None) -> float | None:
+def amount(value: float | None) -> float | None:
+    """Refuse what is no number."""
     if value is not None and not math.isfinite(value):
         raise typer.BadParameter(f"{value} is no amount.")
     return value
@@ -103,12 +107,12 @@ Attempts = Annotated[
 Tokens = Annotated[int | None, typer.Option(min=0, help="Tokens read in all.", show_default=False)]
 Money = Annotated[
     float | None,
-    typer.Option(min=0, callback=_amount, help="Money in all; needs a price.", show_default=False),
+    typer.Option(min=0, callback=amount, help="Money in all; needs a price.", show_default=False),
 ]
-PricePerPass = Annotated[float, typer.Option(min=0, callback=_amount, help="What a pass costs.")]
+PricePerPass = Annotated[float, typer.Option(min=0, callback=amount, help="What a pass costs.")]
 PricePer1kTokens = Annotated[
     float,
-    typer.Option("--price-per-1k-tokens", min=0, callback=_amount, help="What 1,000 tokens cost."),
+    typer.Option("--price-per-1k-tokens", min=0, callback=amount, help="What 1,000 tokens cost."),
 ]
 Strict = Annotated[bool, typer.Option("--strict", help="Count every attempt as a pass, retries too.")]
 Prompts = Annotated[
@@ -170,6 +174,12 @@ def show(text: object, data: Any, *, as_json: bool) -> None:
 def say(text: object, *, err: bool = False) -> None:
     """Print on standard output or standard error; what would steer the terminal is shown."""
     typer.echo(visible(str(text)), err=err)
+
+
+def typed(ctx: typer.Context, name: str) -> bool:
+    """Return whether an option or argument comes from somewhere else than `pbsdk.toml`."""
+    source = ctx.get_parameter_source(name)
+    return source is None or source.name != "DEFAULT_MAP"
 
 
 SECRET = re.compile(r"(^|[_-])(key|token|secret|password)$", re.IGNORECASE)

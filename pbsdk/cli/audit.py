@@ -39,6 +39,8 @@ class _RunGroup(Group):
     """A group whose bare argument is a run folder, for the command `show`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if not args and (ctx.default_map or {}).get("show"):
+            args = ["show"]
         if args and args[0] not in {*self.commands, "-h", "--help"}:
             args = ["show", *args]
         return super().parse_args(ctx, args)

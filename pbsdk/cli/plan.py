@@ -31,6 +31,7 @@ from pbsdk.cli._common import (
     plainly,
     read_options,
     show,
+    typed,
 )
 from pbsdk.errors import InputError
 
@@ -38,6 +39,7 @@ __all__ = ["plan"]
 
 
 def plan(  # noqa: PLR0913 - a command's options are its parameters
+    ctx: typer.Context,
     train: Annotated[
         Path | None, typer.Argument(help="Labelled texts to fit: CSV, TSV, JSON lines, Parquet.", show_default=False)
     ] = None,
@@ -91,6 +93,8 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     from pbsdk.data.streaming import stream_table
     from pbsdk.metering.plan import plan_classifier
 
+    if model is not None and not typed(ctx, "train"):
+        train = validation = None
     if model is not None and (train is not None or predict is None):
         raise InputError("a saved classifier needs no fit; give --model and --predict, and no labelled texts")
     with plainly():

@@ -45,6 +45,7 @@ from pbsdk.cli._common import (
     say,
     sends,
     show,
+    typed,
 )
 from pbsdk.cli._retry import beside, earlier_rows, merged
 from pbsdk.cli._verdicts import Verdicts
@@ -66,14 +67,20 @@ SOME_FAILED = 5
 
 
 def predict(  # noqa: PLR0913 - a command's options are its parameters
-    model: Annotated[Path, typer.Argument(help="A classifier that `pbsdk fit` saved.", show_default=False)],
+    ctx: typer.Context,
+    model: Annotated[
+        Path,
+        typer.Argument(
+            help="A classifier that `pbsdk fit` saved; may be left out where pbsdk.toml names it.", show_default=False
+        ),
+    ],
     data: Annotated[
-        str,
+        str | None,
         typer.Argument(
             help="Texts: CSV, TSV, JSON lines, Parquet, Excel, - for standard input, or a data set by its name; with --out also a pattern or a folder.",
             show_default=False,
         ),
-    ],
+    ] = None,
     *,
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
@@ -174,9 +181,9 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     from pbsdk.data.loading import LabelledTexts, load_table
     from pbsdk.learning.model_file import SavedClassifier
 
+    model, data = _model_and_data(ctx, model, data)
     stops = early_exit or max_changed is not None
-    if retry_failed and on_error == "fail":
-        on_error = "record"
+    on_error = "record" if retry_failed and on_error == "fail" else on_error
     with plainly():
         _refuse_contradictions(
             output, out, on_error, spreadsheet=spreadsheet, retry=retry_failed, stops=stops, split=split is not None
@@ -242,6 +249,16 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         say(visible_json(result) if as_json else said, err=True)
     if verdicts.tally.failed:
         raise typer.Exit(SOME_FAILED)
+
+
+def _model_and_data(ctx: typer.Context, model: Path, data: str | None) -> tuple[Path, str]:
+    """Return both, where the only one that was typed is the data."""
+    if data is not None:
+        return model, data
+    named = (ctx.default_map or {}).get("model")
+    if named is None or not typed(ctx, "model"):
+        raise typer.BadParameter("give the texts, as in: pbsdk predict model.json new.csv", param_hint="'DATA'")
+    return Path(named), str(model)
 
 
 def _summary(lm: MeteredBackend, verdicts: Verdicts, before: int) -> dict[str, Any]:

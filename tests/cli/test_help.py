@@ -30,6 +30,8 @@ NEEDS_MORE = {
     "pbsdk reproduce --datasets sst2,trec --seeds 13,21,42 --test-rows 500": "benchmark data; tests of reproduction run it",
     "pbsdk reproduce --datasets sst2 --methods all --plan": "the same",
     "pbsdk reproduce --datasets rte --model roberta-large -o device=cuda --prompts paper,own": "the hub",
+    "pbsdk init tickets.csv --no-ask --force": "it writes pbsdk.toml, which other examples would read; its own tests run it",
+    "pbsdk init tickets.csv --backend fake --money 5 --price-per-1k-tokens 0.02 --no-ask --force": "the same",
     "pbsdk fit ag_news --split train": "the hub",
     "pbsdk doctor": "seconds; the doctor's own tests run it",
     "pbsdk doctor --json": "the same",
