@@ -22,6 +22,7 @@ from typer.main import get_command
 
 from pbsdk import PromptBoostingClassifier, available, cli, connect
 from pbsdk.backend import ModelIdentity, Phase
+from pbsdk.cli._settings import read_settings
 from pbsdk.data.tickets import load_tickets
 from pbsdk.plugins import HEADS
 from pbsdk.testing import FakeBackend
@@ -231,6 +232,8 @@ def parse(arguments):
         context = command.make_context(name, list(rest), parent=context)
         if not hasattr(command, "commands"):
             return
+        if context.parent is None and (settings := read_settings()):
+            context.default_map = settings.for_commands()
         name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
 
 
