@@ -64,6 +64,7 @@ _EXTRAS = {
     "kserve": "remote",
     "local": "local",
     "openai": "remote",
+    "ray": "ray",
     "smollm2": "demo",
 }
 

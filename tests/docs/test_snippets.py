@@ -35,6 +35,7 @@ NEVER_ENDS = {"serve"}
 WITH_SNIPPETS = [page for page in all_pages() if any(block.kind in {"python", "bash"} for block in blocks(page))]
 
 NOT_RUN = {
+    "providers/ray.md": ["it needs Ray and GPUs"],
     "AUDIT.md": ["it needs an authority"],
     "RESULTS.md": [
         "it took 26 minutes on busy cores",
