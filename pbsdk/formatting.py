@@ -29,6 +29,7 @@ __all__ = [
     "one_line",
     "percent",
     "rate",
+    "size_text",
 ]
 
 
@@ -143,6 +144,18 @@ def duration(seconds: float | None) -> str:
         if seconds >= 2 * size:
             return f"{seconds / size:.1f} {unit}"
     return f"{seconds:.3g} s"
+
+
+def size_text(count: int) -> str:
+    """Write a number of bytes.
+
+    >>> size_text(538_090_408), size_text(12)
+    ('538.1 MB', '12 bytes')
+    """
+    for unit, step in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
+        if count >= step:
+            return f"{count / step:.1f} {unit}"
+    return f"{count} bytes"
 
 
 def moment(text: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pbsdk.audit.svg import Bar, Series, bars, columns
 from pbsdk.audit.tables import outcomes, passes_spread, tables, used_of_limits
 from pbsdk.audit.text import alarm, held
-from pbsdk.formatting import Cell, Table, duration, milliseconds, moment, number
+from pbsdk.formatting import Cell, Table, duration, milliseconds, moment, number, percent, size_text
 
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
@@ -30,9 +30,14 @@ _STYLE = """
 .pbsdk p{margin:.4em 0;max-width:75ch;overflow-wrap:anywhere}
 .pbsdk .verdict{border-left:.4em solid #15a34a;padding:.5em .8em;font-weight:600;max-width:none;background:color-mix(in srgb,#15a34a 10%,transparent)}
 .pbsdk .verdict.over{border-color:#dc2626;background:color-mix(in srgb,#dc2626 12%,transparent)}
-.pbsdk .charts{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,380px),1fr));gap:1em}
-.pbsdk figure{margin:0;padding:1em;border:1px solid var(--line);border-radius:8px;break-inside:avoid}
-.pbsdk svg{display:block;width:100%;max-width:480px;height:auto;font:12px system-ui,sans-serif}
+.pbsdk .glance{display:flex;flex-wrap:wrap;gap:1em;margin:1em 0}
+.pbsdk .glance>div{flex:1 1 8em;padding:.7em 1em;border:1px solid var(--line);border-radius:8px}
+.pbsdk .glance dt{font-size:.93em}
+.pbsdk .glance dd{font-size:1.6em;line-height:1.3;font-weight:650;font-variant-numeric:tabular-nums}
+.pbsdk .glance dd+dd{font-size:.86em;font-weight:400}
+.pbsdk .charts{columns:24em;column-gap:1em;margin-top:1em}
+.pbsdk figure{margin:0 0 1em;padding:1em;border:1px solid var(--line);border-radius:8px;break-inside:avoid}
+.pbsdk svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif}
 .pbsdk svg text{fill:currentColor}
 .pbsdk svg .axis{font-size:11px;opacity:.85}
 .pbsdk .answers{fill:#3b82f6}.pbsdk .hits{fill:#15a34a}.pbsdk .failed{fill:#d97706}.pbsdk .unknown,.pbsdk .over{fill:#dc2626}
@@ -100,6 +105,7 @@ def _body(report: AuditReport, *, level: int) -> str:
         f"<{top}>Audit of {escape(report.run)}</{top}>",
         alarms,
         f'<p class="verdict{"" if report.within_budget else " over"}">{escape(report.verdict)}</p>',
+        _glance(report),
         f"<p>{_sentence(report)}</p>",
         f"<p>Budget: {escape(report.budget)}.</p>",
         *(f"<p>{escape(line[0].upper() + line[1:])}.</p>" for line in held(report)),
@@ -107,7 +113,7 @@ def _body(report: AuditReport, *, level: int) -> str:
     for title, table in shown.items():
         parts.append(f"<{section}>{title}</{section}>{_table(table)}")
         if title == "Limits":
-            parts.append(f'<{section}>Charts</{section}><div class="charts">{"".join(_charts(report))}</div>')
+            parts += _drawn(report, section)
     parts.append(_evidence(report))
     return "\n".join(parts)
 
@@ -123,8 +129,49 @@ def _sentence(report: AuditReport) -> str:
         f"{escape(report.model)}, from {moment(time.start)} to {moment(time.end)}: "
         f"{_data(Cell(number(report.records), 'records', report.records))} records, "
         f"{_data(Cell(number(report.requests), 'requests', report.requests))} requests, "
-        f"{_data(Cell(number(report.bytes_on_disk), 'bytes_on_disk', report.bytes_on_disk))} bytes on disk.{now}"
+        f"{_data(Cell(size_text(report.bytes_on_disk), 'bytes_on_disk', report.bytes_on_disk))} on disk.{now}"
     )
+
+
+def _glance(report: AuditReport) -> str:
+    """Return what matters first: passes, money, time and accuracy, as far as they are known."""
+    cards = [_passes(report), _time(report)]
+    money = next(((at, total) for at, total in enumerate(report.totals) if total.name == "money"), None)
+    if money is not None:
+        at, total = money
+        cards.insert(1, ("Money", [Cell(number(total.used), f"totals.{at}.used", total.used)], _of(total.limit)))
+    if report.accuracy is not None:
+        known = report.accuracy
+        note = f"{percent(known.low)} to {percent(known.high)} with 95% confidence; {known.kind}, {number(known.texts)} texts"
+        cards.append(("Accuracy", [Cell(percent(known.accuracy), "accuracy.accuracy", known.accuracy)], note))
+    shown = (
+        f"<div><dt>{escape(name)}</dt><dd>{''.join(map(_data, value))}</dd><dd>{escape(note)}</dd></div>"
+        for name, value, note in cards
+    )
+    return f'<dl class="glance">{"".join(shown)}</dl>'
+
+
+def _passes(report: AuditReport) -> tuple[str, list[Cell], str]:
+    at, total = next((at, total) for at, total in enumerate(report.totals) if total.name == "passes")
+    each = [
+        f"{scope.scope}: {'' if scope.most == least else f'{least} to '}{scope.most} for each of {number(scope.examples)} examples"
+        for scope in report.scopes
+        if scope.examples
+        for least in (min(pair.passes for pair in scope.distribution),)
+    ]
+    limit = [] if total.limit is None else [_of(total.limit)]
+    return "Passes", [Cell(number(total.used), f"totals.{at}.used", total.used)], "; ".join([*limit, *each])
+
+
+def _of(limit: float | None) -> str:
+    return "no limit" if limit is None else f"of {number(limit)}"
+
+
+def _time(report: AuditReport) -> tuple[str, list[Cell], str]:
+    answers = sum(stretch.answers for stretch in report.timeline.stretches)
+    busy = sum(phase.seconds for phase in report.phases)
+    note = "at the model" + (f"; {milliseconds(1000 * busy / answers)} a query" if answers and busy else "")
+    return "Time", [Cell(duration(busy))], note
 
 
 def _data(cell: Cell) -> str:
@@ -146,34 +193,58 @@ def _table(table: Table) -> str:
     )
 
 
-def _charts(report: AuditReport) -> list[str]:
-    found = [_used(report), _outcomes(report), *_distributions(report), _timeline(report), _latencies(report)]
-    return [f"<figure><figcaption><h3>{title}</h3></figcaption>{chart}</figure>" for title, chart in found if chart]
+def _drawn(report: AuditReport, section: str) -> list[str]:
+    """Return the charts, after what a chart of one bar would show, in sentences."""
+    found = [*_used(report), _outcomes(report), *_distributions(report), _timeline(report), _latencies(report)]
+    said = [f"<p>{escape(one)}</p>" for one in found if isinstance(one, str) and one]
+    figures = [
+        f"<figure><figcaption><h3>{one[0]}</h3></figcaption>{one[1]}</figure>"
+        for one in found
+        if isinstance(one, tuple)
+    ]
+    charts = f'<div class="charts">{"".join(figures)}</div>' if figures else ""
+    return [f"<{section}>{'Charts' if figures else 'In short'}</{section}>", *said, charts] if found else []
 
 
-def _used(report: AuditReport) -> tuple[str, str]:
+Drawn = tuple[str, str] | str
+"""A chart's title and the chart, or a sentence that says as much; empty if there is nothing to say."""
+
+
+def _used(report: AuditReport) -> list[Drawn]:
+    limits = used_of_limits(report)
+    used_up = [f"Used up: {name}, all {number(limit)}." for name, used, limit in limits if used == limit > 0]
     rows = [
         Bar(name, used, f"{number(used)} of {number(limit)}", "over" if used > limit else "answers", track=limit)
-        for name, used, limit in used_of_limits(report)
+        for name, used, limit in limits
+        if used not in {0, limit}
     ]
     title = "Used of each limit"
-    return title, bars("used", title, rows, "the whole bar is the limit") if rows else ""
+    return [*used_up, (title, bars("used", title, rows, "the whole bar is the limit")) if rows else ""]
 
 
-def _outcomes(report: AuditReport) -> tuple[str, str]:
+def _outcomes(report: AuditReport) -> Drawn:
+    asked = outcomes(report)
+    if len(asked) == 1:
+        ((phase, kind, count),) = asked
+        return f"There were {number(count)} {kind} in the phase {phase}, and no hits or failures."
     rows = [
         Bar(f"{phase}: {kind}", count, number(count), "answers" if kind == "passes" else kind)
-        for phase, kind, count in outcomes(report)
+        for phase, kind, count in asked
     ]
     title = "Passes, hits and failures by phase"
-    return title, bars("outcomes", title, rows, "number of queries") if rows else ""
+    return (title, bars("outcomes", title, rows, "number of queries")) if rows else ""
 
 
-def _distributions(report: AuditReport) -> list[tuple[str, str]]:
-    found = []
+def _distributions(report: AuditReport) -> list[Drawn]:
+    found: list[Drawn] = []
     for scope, counts, limit in passes_spread(report):
+        had = {passes: examples for passes, examples in counts.items() if examples}
         title = f"Passes per example ({scope})"
         note = "" if limit is None else f"; the dashed line is the limit of {limit}"
+        if len(had) == 1:
+            ((passes, examples),) = had.items()
+            found.append(f"{title}: each of the {number(examples)} examples had {number(passes)}.")
+            continue
         drawn = columns(
             f"spread-{scope}",
             title,
@@ -187,16 +258,17 @@ def _distributions(report: AuditReport) -> list[tuple[str, str]]:
     return found
 
 
-def _timeline(report: AuditReport) -> tuple[str, str]:
+def _timeline(report: AuditReport) -> Drawn:
     time = report.timeline
     title = "Timeline"
     kinds = ("answers", "hits", "failed", "unknown")
     layers = [Series(kind, kind, [getattr(stretch, kind) for stretch in time.stretches]) for kind in kinds]
     layers = [layer for layer in layers if any(layer.values)]
-    if not layers:
-        return title, ""
-    labels = [duration(at * time.seconds_a_stretch) for at in range(len(time.stretches))]
     step = duration(time.seconds_a_stretch)
+    busy = [at for at in range(len(time.stretches)) if any(layer.values[at] for layer in layers)]
+    if len(busy) <= 1:
+        return f"Everything was asked within {step}." if busy else ""
+    labels = [duration(at * time.seconds_a_stretch) for at in range(len(time.stretches))]
     return title, columns(
         "timeline",
         title,
@@ -207,7 +279,7 @@ def _timeline(report: AuditReport) -> tuple[str, str]:
     )
 
 
-def _latencies(report: AuditReport) -> tuple[str, str]:
+def _latencies(report: AuditReport) -> Drawn:
     rows = [
         Bar(f"{phase.phase}: {name}", value, milliseconds(value))
         for phase in report.phases
@@ -218,8 +290,9 @@ def _latencies(report: AuditReport) -> tuple[str, str]:
             ("99th percentile", phase.latency.p99),
         )
     ]
-    title = "Latency of an answer"
-    return title, bars("latency", title, rows, "milliseconds since its batch was sent") if rows else ""
+    title = "Latency of a query"
+    axis = "milliseconds, its share of its batch"
+    return (title, bars("latency", title, rows, axis)) if rows else ""
 
 
 def _evidence(report: AuditReport) -> str:

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from rich.console import RenderableType
 
+    from pbsdk.learning.estimates import Estimate
+
 __all__ = [
+    "Accuracy",
     "AuditReport",
     "Latency",
     "LimitReport",
@@ -60,12 +63,25 @@ class PassCount(_Part):
 
 
 class Latency(_Part):
-    """Milliseconds from sending a batch to its answers, over all answers."""
+    """Milliseconds that a query took, its share of the time from sending its batch to the batch's answers, over all answers."""
 
     p50: float
     p90: float
     p99: float
     most: float
+
+
+class Accuracy(_Part):
+    """How often a classifier is right on texts that it didn't learn from, as its file says."""
+
+    kind: str
+    """`cross-validated`, or `validation`."""
+    accuracy: float
+    low: float
+    """The lower end of the 95% interval."""
+    high: float
+    texts: int
+    """On how many it was measured."""
 
 
 class PhaseReport(_Part):
@@ -194,6 +210,8 @@ class AuditReport(_Part):
     canaries: list[CanaryCheck]
     within_budget: bool
     verdict: str
+    accuracy: Accuracy | None = None
+    """Of the classifier that the run made, if the report was told: no ledger knows it."""
 
     @classmethod
     def read(
@@ -243,6 +261,11 @@ class AuditReport(_Part):
                 within_budget=within,
                 verdict=said,
             )
+
+    def with_accuracy(self, estimate: Estimate) -> Self:
+        """Return the report with the accuracy of a classifier that the run made, such as `clf.estimate_`."""
+        told = {name: value for name, value in estimate.to_dict().items() if name in Accuracy.model_fields}
+        return self.model_copy(update={"accuracy": Accuracy(**told)})
 
     def to_dict(self) -> dict[str, Any]:
         """Return the report as plain values."""

@@ -10,7 +10,7 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from pbsdk.audit.tables import amounts, tables
-from pbsdk.formatting import Table, duration, moment, number, one_line
+from pbsdk.formatting import Table, duration, moment, number, one_line, size_text
 from pbsdk.visible import visible
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def opening(report: AuditReport) -> list[str]:
         f"{report.model} in {report.run}: {number(report.records)} records, head {report.head[:16]}",
         f"budget: {report.budget}",
         *held(report),
-        f"{number(report.requests)} requests; {number(report.bytes_on_disk)} bytes on disk",
+        f"{number(report.requests)} requests; {size_text(report.bytes_on_disk)} on disk",
     ]
     if report.reserved or report.under_way:
         lines.append(f"now: {number(report.under_way)} queries at the model, {number(report.reserved)} reserved")

@@ -69,18 +69,26 @@ def show_report(
     html: Annotated[
         Path | None, typer.Option(help="Write a self-contained HTML page here.", show_default=False)
     ] = None,
+    model: Annotated[
+        Path | None, typer.Option(help="A classifier that the run made, to say its accuracy too.", show_default=False)
+    ] = None,
     markdown: AsMarkdown = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the report; the word `show` may be left out.
 
     Examples:
+        pbsdk audit runs/tickets --html report.html --model model.json
         pbsdk audit show runs/tickets --markdown
         pbsdk audit runs/tickets --json
     """
     from pbsdk.audit.report import AuditReport
+    from pbsdk.learning.model_file import SavedClassifier
 
     report = AuditReport.read(run)
+    estimate = None if model is None else SavedClassifier.load(model).facts.estimate
+    if estimate is not None:
+        report = report.with_accuracy(estimate)
     if html is not None:
         _writing(html, report.to_html())
         say(f"{html}: {report.verdict}", err=True)

@@ -20,8 +20,9 @@ from dataclasses import asdict
 from pathlib import Path
 
 from pbsdk.doctor.disk import Folder, bytes_in, compiled_loops, run_folders, storage_for
-from pbsdk.doctor.health import BackendHealth, Health, size_text
+from pbsdk.doctor.health import BackendHealth, Health
 from pbsdk.doctor.packages import Package, packages
+from pbsdk.formatting import size_text
 from pbsdk.plugins import BACKENDS
 from pbsdk.version import __version__
 

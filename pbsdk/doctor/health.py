@@ -8,8 +8,9 @@ from typing import Any
 
 from pbsdk.doctor.disk import Folder, Storage
 from pbsdk.doctor.packages import Extra, Package
+from pbsdk.formatting import size_text
 
-__all__ = ["BackendHealth", "Health", "size_text"]
+__all__ = ["BackendHealth", "Health"]
 
 
 @dataclass(frozen=True)
@@ -50,18 +51,6 @@ class Health:
 
     def __str__(self) -> str:
         return "\n".join(_lines(self))
-
-
-def size_text(count: int) -> str:
-    """Write a number of bytes.
-
-    >>> size_text(538_090_408), size_text(12)
-    ('538.1 MB', '12 bytes')
-    """
-    for unit, step in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
-        if count >= step:
-            return f"{count / step:.1f} {unit}"
-    return f"{count} bytes"
 
 
 def _lines(health: Health) -> Iterator[str]:

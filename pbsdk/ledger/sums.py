@@ -55,13 +55,13 @@ _STATES = ("done", "hit", "failed", "unknown")
 class Times:
     """When a phase's batches were at the model, and how long each answer took."""
 
-    latencies: npt.NDArray[np.int64]
-    """Microseconds for each answer, ascending."""
+    latencies: npt.NDArray[np.float64]
+    """Microseconds for each answer, its share of its batch, ascending."""
     busy: int
     """Microseconds in which at least one batch was out."""
 
     def percentile(self, share: float) -> float | None:
-        """Return the latency, in microseconds, that this share of the answers didn't exceed."""
+        """Return the latency of a query, in microseconds, that this share of the answers didn't exceed."""
         if not len(self.latencies):
             return None
         return float(self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))])
@@ -175,7 +175,7 @@ class Counter:
 
     def times(self) -> dict[str, Times]:
         """Return each phase's latencies and its time at the model, and under '' those of all phases together."""
-        ends, spans, answers = _Columns(), _Columns(), _Columns()
+        ends, spans, answers, arrived = _Columns(), _Columns(), _Columns(), _Columns()
         for phase, state, moment, latency in self._reader.select(
             "SELECT phase, state, time, latency FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown')"
         ):
@@ -183,8 +183,18 @@ class Counter:
             spans.add(phase, latency)
             if state == "done":
                 answers.add(phase, latency)
-        times = {phase: Times(np.sort(answers[phase]), _union(ends[phase], spans[phase])) for phase in ends.names()}
-        return {**times, "": Times(np.sort(answers.all()), _union(ends.all(), spans.all()))}
+                arrived.add(phase, moment)
+        batches, sizes = np.unique(arrived.all(), return_counts=True)  # the answers of a batch arrive at one moment
+
+        def shares(latencies: npt.NDArray[np.int64], moments: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+            found: npt.NDArray[np.float64] = np.sort(latencies / sizes[np.searchsorted(batches, moments)])
+            return found
+
+        times = {
+            phase: Times(shares(answers[phase], arrived[phase]), _union(ends[phase], spans[phase]))
+            for phase in ends.names()
+        }
+        return {**times, "": Times(shares(answers.all(), arrived.all()), _union(ends.all(), spans.all()))}
 
     def asking(self) -> dict[tuple[str, str], float]:
         """Return the seconds that each (example, prompt digest) was at the model: its share of its batches."""

@@ -158,6 +158,48 @@ def test_a_run_over_its_budget_says_so_at_the_top(report, tmp_path):
     assert html.index('class="verdict over"') < html.index("<h2>")
 
 
+def test_what_matters_first_comes_first(report):
+    from pbsdk.learning.estimates import Estimate
+
+    told = report.with_accuracy(Estimate("cross-validated", 0.9, 200, 0.25))
+    html = told.to_html()
+    glance = re.search(r'<dl class="glance">(.*?)</dl>', html).group(1)
+    assert html.index('class="verdict"') < html.index(glance) < html.index("<table")
+    assert re.findall(r"<dt>(\w+)</dt>", glance) == ["Passes", "Money", "Time", "Accuracy"]
+    shown = " ".join(re.findall(r">([^<]+)<", glance))
+    assert "90.0% 85.1% to 93.4% with 95% confidence; cross-validated, 200 texts" in shown
+    assert "of 2.50" in shown
+    assert "Accuracy" not in re.search(r'<dl class="glance">(.*?)</dl>', report.to_html()).group(1)
+    assert told.to_dict()["accuracy"]["texts"] == 200
+    assert re.search(r"[\d.]+ KB</data> on disk", html)
+
+
+def test_what_a_chart_of_one_bar_would_show_is_said(tmp_path):
+    lm = metered(tmp_path, batch_size=40, budget=QueryBudget(passes=4, total=24))
+    lm.fill(grid(6, 4))
+    page = Elements(lm.audit().to_html())
+    assert {element["attrs"]["aria-labelledby"].partition("-")[0] for element in page.of("svg")} == {"latency"}
+    said = [element["text"] for element in page.of("p")]
+    for sentence in (
+        "Used up: passes per example (fit), all 4.",
+        "Used up: passes in all, all 24.",
+        "There were 24 passes in the phase train, and no hits or failures.",
+        "Passes per example (fit): each of the 6 examples had 4.",
+    ):
+        assert sentence in said
+    assert any(sentence.startswith("Everything was asked within") for sentence in said)
+
+
+@in_browser
+@pytest.mark.parametrize("width", [1100, 390])
+def test_no_card_has_an_empty_half(page, tmp_path, width):
+    script = (
+        "Math.max(...[...document.querySelectorAll('figure')].map(card => Math.max(card.clientWidth / "
+        "card.querySelector('svg').clientWidth, card.clientHeight / (card.querySelector('svg').clientHeight + 60))))"
+    )
+    assert float(measured(page, tmp_path, script, f"--window-size={width},1600")) < 1.25
+
+
 @in_browser
 def test_the_browser_shows_the_same_numbers_and_complains_of_nothing(page, report, tmp_path):
     shown = browse(page, tmp_path, "--dump-dom")
