@@ -78,7 +78,7 @@ def columns(  # noqa: PLR0913 - independent settings, all keywords
     count = len(labels)
     tops = [sum(layer.values[at] for layer in series) for at in range(count)]
     ticks = _ticks(max(tops, default=0))
-    height, floor = 230, 176
+    height, floor = 230 if len(series) > 1 else 214, 176
     room, wide = floor - _TOP, (_WIDTH - _LEFT - _RIGHT) / max(1, count)
     drawn = [f'<text class="axis" x="0" y="10">{escape(y_axis)}</text>']
     for tick in ticks:

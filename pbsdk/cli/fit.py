@@ -270,7 +270,8 @@ def _tried_text(selection: Selection | None, saved: str) -> str:
 
 
 def _fit_text(result: dict[str, Any], estimate: Estimate | None, selection: Selection | None) -> str:
-    words = "\n".join(f"  {label:<16}{', '.join(said)}" for label, said in result["words"].items())
+    column = max(15, *map(len, result["words"])) + 1
+    words = "\n".join(f"  {label:<{column}}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
 {result["head"]}: {_origin(result)}, on {result["model"]}
 {_accuracy_text(result, estimate)}{_tried_text(selection, result["saved"])}

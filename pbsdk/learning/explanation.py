@@ -6,6 +6,7 @@ import html
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from textwrap import wrap
 from typing import Any
 
@@ -36,15 +37,41 @@ class Explanation:
     """What the head has to say besides: how it was chosen, for example."""
 
     def weights(self, label: Any) -> dict[str, float]:
-        """Return the words of the model by which a class is recognised, weightiest first, with their summed weights."""
+        """Return the words of the model by which a class is recognised, weightiest first, with their summed weights.
+
+        Pieces of words, single letters and punctuation are left out, unless there is nothing else.
+        """
         place = self.classes.index(label)
         weights: Counter[str] = Counter()
         for row in self.rows:
-            if not row.answered:
-                continue
-            said = row.words[place]
-            weights[said.strip() or repr(said)] += row.weight  # type: ignore[assignment] # Counters take floats too
-        return dict(weights.most_common())
+            if row.answered:
+                weights[row.words[place]] += row.weight  # type: ignore[assignment] # Counters take floats too
+        kept = {said: weight for said, weight in weights.items() if self._is_word(said)} or weights
+        found: Counter[str] = Counter()
+        for said, weight in kept.items():
+            found[said.strip() or repr(said)] += weight
+        return dict(found.most_common())
+
+    def _is_word(self, said: str) -> bool:
+        bare = said.strip()
+        letters = bare.replace("'", "").replace("-", "")
+        return letters.isalpha() and (len(letters) > 1 or not letters.isascii()) and not self._is_piece(said)
+
+    def _is_piece(self, said: str) -> bool:
+        """Return whether a token goes on with a word: it lacks the space that others bring, and no word here is the same with one."""
+        words = self._beginnings
+        return bool(words) and said[:1].islower() and said.lower() not in words
+
+    @cached_property
+    def _beginnings(self) -> frozenset[str]:
+        """The words that bring the space before them, as words within a text do; none unless most do."""
+        said = [word for row in self.rows if row.answered for word in row.words if word.strip().isalpha()]
+        spaced = [word.strip().lower() for word in said if word.startswith(" ")]
+        return frozenset(spaced) if 2 * len(spaced) > len(said) else frozenset()
+
+    def _cell(self, row: LearnerRow, word: str) -> str:
+        # repr shows the space that belongs to a word, and hides no control character
+        return repr(f"…{word}" if row.answered and self._is_piece(word) else word)
 
     def words(self, label: Any, count: int = 8) -> list[str]:
         """Return the words of the model by which a class is recognised, weightiest first."""
@@ -74,7 +101,7 @@ class Explanation:
         column = min(max(map(len, names)), max(9, width - 24))
         for name, word in zip(names, row.words, strict=True):
             label = name if len(name) <= column else f"{name[: column - 6]}…{name[-5:]}"  # numbers tend to come last
-            lines.append(f"  {label:<{column}}  {one_line(repr(word))}")
+            lines.append(f"  {label:<{column}}  {one_line(self._cell(row, word))}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -104,8 +131,12 @@ class Explanation:
         return ("#", "weight", "prompt", *map(str, self.classes))
 
     def _cells(self) -> list[tuple[str, ...]]:
-        # repr shows the space that belongs to a word, and hides no control character
         return [
-            (str(at), f"{row.weight:.3f}", row.prompt.replace("\n", "\\n"), *map(repr, row.words))
+            (
+                str(at),
+                f"{row.weight:.3f}",
+                row.prompt.replace("\n", "\\n"),
+                *(self._cell(row, word) for word in row.words),
+            )
             for at, row in enumerate(self.rows, 1)
         ]
