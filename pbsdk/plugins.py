@@ -1,4 +1,4 @@
-"""Every extension point: backends, heads, prompt writers and servers, found by name.
+"""Every extension point: backends, heads, prompt writers, servers and engines, found by name.
 
 All of them register as entry points, pbsdk's own as well as anybody else's, and are imported when they are first used.
 The error for an unknown name suggests a similar one, and the error for a missing package says what to install. A
@@ -18,7 +18,7 @@ from typing import Any
 
 from pbsdk.errors import InputError, MissingExtra, PbsdkError, SetupError, UnknownBackend
 
-__all__ = ["BACKENDS", "HEADS", "SERVERS", "WRITERS", "PluginGroup"]
+__all__ = ["BACKENDS", "ENGINES", "HEADS", "SERVERS", "WRITERS", "PluginGroup"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,9 @@ _EXTRAS = {
 
 BACKENDS = PluginGroup("pbsdk.backends", "backend", _EXTRAS, UnknownBackend)
 """Models: subclasses of `MaskedLMBackend`, for `connect`."""
+
+ENGINES = PluginGroup("pbsdk.engines", "engine", {"ray": "ray"}, InputError)
+"""Functions that read many files elsewhere, for `pbsdk predict --engine`; the backend of the same name runs the model there."""
 
 HEADS = PluginGroup("pbsdk.heads", "head", unknown=InputError)
 """What turns answered examples into a fitted model with scores, for the classifier's `head`."""

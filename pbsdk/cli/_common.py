@@ -217,10 +217,16 @@ def remembered(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
     return {"name": backend or default_name(), "options": {key: kept for key, kept in options.items() if plain(kept)}}
 
 
-def connected(
-    model: Path | None, backend: str | None, options: dict[str, Any], *, run: Path | None, budget: QueryBudget
+def connected(  # noqa: PLR0913 - a command's options
+    model: Path | None,
+    backend: str | None,
+    options: dict[str, Any],
+    *,
+    run: Path | None,
+    budget: QueryBudget,
+    engine: str | None = None,
 ) -> MeteredBackend:
-    """Connect to the backend that is named, or else to the one that a classifier was trained on.
+    """Connect to the backend that is named, or else to the one that a classifier was trained on, inside an engine's if one is named.
 
     Options that are given go before those that the model file remembers. An address elsewhere has to be typed: a file from
     a stranger must not choose who reads the texts. A remembered backend that can't be opened, or
@@ -230,7 +236,8 @@ def connected(
     from pbsdk.learning.model_file import SavedClassifier
 
     if model is None or backend is not None:
-        return connect(backend, run=run, budget=budget, **options)
+        outer, told = _within(engine, backend or default_name(), options)
+        return connect(outer, run=run, budget=budget, **told)
     saved = SavedClassifier.load(model)
     name = saved.backend.name if saved.backend else None
     kept: dict[str, Any] = {**saved.backend.options} if saved.backend else {}
@@ -241,7 +248,8 @@ def connected(
         )
     kept |= options
     try:
-        lm = connect(name, run=run, budget=budget, **kept)
+        outer, told = _within(engine, name or default_name(), kept)
+        lm = connect(outer, run=run, budget=budget, **told)
     except (SetupError, InputError, BackendError) as error:
         if saved.backend is None:
             raise
@@ -258,9 +266,20 @@ def connected(
     return lm
 
 
+def _within(engine: str | None, name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """Return the backend that runs another inside an engine; it has the engine's name."""
+    return (name, options) if engine in {None, name} else (str(engine), {"inner": name, **options})
+
+
+_BARE_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+")
+
+
 def _leaves(value: Any) -> bool:
     """Return whether an option is an address on another machine, which no file alone may choose."""
-    address = urlsplit(value) if isinstance(value, str) and "://" in value else None
+    if not isinstance(value, str):
+        return False
+    bare = _BARE_ADDRESS.fullmatch(value)
+    address = urlsplit(value if "://" in value else f"//{value}") if bare or "://" in value else None
     return address is not None and address.hostname not in {"127.0.0.1", "::1", "localhost"}
 
 

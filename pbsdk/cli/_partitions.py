@@ -10,11 +10,15 @@ import glob
 import json
 import os
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from pbsdk.backend import digest
 from pbsdk.cli._answers import parquet_schema, refuse_unwritable, writer
 from pbsdk.cli._retry import beside
 from pbsdk.data.files import SUFFIXES, Table
@@ -22,6 +26,7 @@ from pbsdk.data.loading import LabelledTexts
 from pbsdk.data.streaming import stream_table
 from pbsdk.errors import InputError
 from pbsdk.foreign import bounded_file, bounded_json
+from pbsdk.plugins import ENGINES
 from pbsdk.progress import progress_steps
 
 if TYPE_CHECKING:
@@ -29,6 +34,9 @@ if TYPE_CHECKING:
     from pbsdk.predicting import Prediction
 
 __all__ = ["Partition", "Partitions"]
+
+Read = Callable[[Callable[[str], Iterator[LabelledTexts]], Sequence[str]], Iterator[tuple[int, LabelledTexts]]]
+"""An engine: it reads files by the function given, and yields their chunks in order with the files' places."""
 
 NOTE = "predictions.json"
 """The note that says what the predictions of a folder were made with."""
@@ -69,11 +77,13 @@ class Partitions:
     every: list[Partition]
     reading: Mapping[str, Any]
     """How `stream_table` reads them."""
+    engine: str | None = None
+    """What reads them, if not this process."""
     open: list[Partition] = field(default_factory=list, init=False)
     """Those without predictions, once they are prepared."""
 
     @classmethod
-    def find(cls, data: str, out: Path, reading: Mapping[str, Any]) -> Partitions:
+    def find(cls, data: str, out: Path, reading: Mapping[str, Any], engine: str | None = None) -> Partitions:
         """Find the files that a pattern, a folder or a file's name means; each keeps its place below their common folder."""
         sources = _sources(data)
         root = Path(os.path.commonpath([source.parent for source in sources]))
@@ -87,13 +97,13 @@ class Partitions:
                 raise InputError(
                     f"--out {out} holds the texts themselves, and would overwrite them; choose another folder"
                 )
-        return cls(out, every, reading)
+        return cls(out, every, reading, engine)
 
     def chunks(self, one: Partition) -> Iterator[LabelledTexts]:
         """Read a file a chunk at a time."""
         return stream_table(one.source, **self.reading)
 
-    def prepare(self, verdicts: Verdicts, made_with: Mapping[str, Any]) -> None:
+    def prepare(self, verdicts: Verdicts, model: Path, **options: Any) -> None:
         """Find what is wrong with the files that have no predictions yet, and whether they can be written here."""
         self.open = [one for one in self.every if not one.done]
         for one in self.open:
@@ -101,7 +111,14 @@ class Partitions:
             verdicts.texts = one.header
             verdicts.columns  # noqa: B018 - refuses a column that is there already
             refuse_unwritable(one.target)
-        self._note(made_with)
+        self._note(
+            {
+                "model": digest(model.read_bytes()),
+                **options,
+                "probabilities": verdicts.probabilities,
+                "on_error": verdicts.on_error,
+            }
+        )
 
     def write(
         self,
@@ -114,7 +131,7 @@ class Partitions:
         """Write the files that have no predictions yet, each as a whole, with a chunk of it in memory."""
         rows = sum(one.rows for one in self.open)
         with progress_steps(rows, what="predicting", unit="text", show=progress) as step:
-            for one in self.open:
+            for one, chunks in self._streams():
                 verdicts.texts = one.header
                 columns, schema = verdicts.columns, None
                 if one.source.suffix.lower() == ".parquet":
@@ -123,11 +140,21 @@ class Partitions:
                     beside(one.target) as target,
                     writer(target, columns, spreadsheet=spreadsheet, schema=schema) as write,
                 ):
-                    for chunk in self.chunks(one):
+                    for chunk in chunks:
                         verdicts.texts = chunk
                         for row in verdicts.rows(ask(chunk)):
                             write({**dict.fromkeys(columns), **row})
                             step()
+
+    def _streams(self) -> Iterator[tuple[Partition, Iterator[LabelledTexts]]]:
+        """Yield each file that has no predictions yet with its chunks."""
+        if self.engine is None or not self.open:
+            yield from ((one, self.chunks(one)) for one in self.open)
+            return
+        read: Read = ENGINES.load(self.engine)
+        found = read(partial(stream_table, **self.reading), [str(one.source.resolve()) for one in self.open])
+        for place, numbered in groupby(found, key=itemgetter(0)):
+            yield self.open[place], map(itemgetter(1), numbered)
 
     @property
     def counts(self) -> dict[str, int]:

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.backend import digest
 from pbsdk.cli._answers import SUFFIXES, refuse_unwritable, writer
 from pbsdk.cli._common import (
     AsJson,
@@ -50,6 +49,7 @@ from pbsdk.cli._common import (
 from pbsdk.cli._retry import beside, earlier_rows, merged
 from pbsdk.cli._verdicts import Verdicts
 from pbsdk.errors import InputError
+from pbsdk.plugins import ENGINES
 from pbsdk.visible import visible_json
 
 if TYPE_CHECKING:
@@ -101,6 +101,13 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         Path | None,
         typer.Option(
             help="A folder that gets a file of predictions for each file of DATA, which may be a pattern or a folder; files that are there already are skipped.",
+            show_default=False,
+        ),
+    ] = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="With --out: what reads the files and runs the model, such as ray, whose options `-o actors=4 -o gpus_per_actor=1` then are too.",
             show_default=False,
         ),
     ] = None,
@@ -185,6 +192,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     stops = early_exit or max_changed is not None
     on_error = "record" if retry_failed and on_error == "fail" else on_error
     with plainly():
+        _refuse_engine(engine, out)
         _refuse_contradictions(
             output, out, on_error, spreadsheet=spreadsheet, retry=retry_failed, stops=stops, split=split is not None
         )
@@ -211,17 +219,16 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             "encoding": encoding,
             "delimiter": delimiter,
         }
-        files = None if out is None else Partitions.find(data, out, reading)
+        files = None if out is None else Partitions.find(data, out, reading, engine)
         texts = LabelledTexts([], []) if files else load_table(data, split=split, **reading)
         verdicts = Verdicts(texts, saved.classes, probabilities=probabilities, on_error=on_error)
         if files:
-            made_with = {"model": digest(model.read_bytes()), "columns": [text_column, pair_column, label_column]}
-            shown = {"probabilities": probabilities, "on_error": on_error, "spreadsheet": spreadsheet}
-            files.prepare(verdicts, {**made_with, **shown, "abstain": [precision, abstain_below]})
+            columns = [text_column, pair_column, label_column]
+            files.prepare(verdicts, model, columns=columns, abstain=[precision, abstain_below], spreadsheet=spreadsheet)
         table = verdicts.columns
         kept = earlier_rows(output, table, texts.table, spreadsheet=spreadsheet) if retry_failed else None
         verdicts.keep(kept.values() if kept else ())
-        with connected(model, backend, options, run=run, budget=limits) as lm:
+        with connected(model, backend, options, run=run, budget=limits, engine=engine) as lm:
             before = sends(lm.audit())
             # One bar for all files, not one for each chunk.
             clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=False if files else progress)
@@ -283,6 +290,14 @@ def _told(verdicts: Verdicts, result: Mapping[str, Any], more: Iterable[object],
     counts = f"{tally['']} texts predicted, {result['sent_now']} queries sent this time; {result['verdict']}"
     complaint = f"{tally}; {cure} asks about them again" if tally.failed else ""
     return "\n".join(filter(None, [str(verdicts), counts, *(str(line) for line in more if line), complaint]))
+
+
+def _refuse_engine(engine: str | None, out: Path | None) -> None:
+    """Refuse an engine that isn't there, or has nothing to do."""
+    if engine is not None:
+        ENGINES.load(engine)
+        if out is None:
+            raise InputError("--engine is about files that stream into a folder; name it with --out")
 
 
 def _refuse_contradictions(  # noqa: PLR0913 - a command's options

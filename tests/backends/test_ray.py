@@ -1,5 +1,6 @@
 """The adapter `ray`, on a real cluster of this machine: the same answers, and actors that die, stall or never come."""
 
+import json
 import pickle
 import threading
 import time
@@ -8,12 +9,14 @@ from contextlib import suppress
 import numpy as np
 import psutil
 import pytest
+from helpers.commands import called, write_table
 from helpers.tiny_models import ask
 
 ray = pytest.importorskip("ray", reason="the adapter ray needs Ray: pip install ray")
 
 from pbsdk import PromptBoostingClassifier, connect  # noqa: E402
-from pbsdk.data.tickets import load_tickets  # noqa: E402
+from pbsdk.audit.report import AuditReport  # noqa: E402
+from pbsdk.data.tickets import Split, load_tickets  # noqa: E402
 from pbsdk.errors import BackendTimeout, BackendUnavailable, InputError, QueryRefused, SetupError  # noqa: E402
 from pbsdk.testing import BackendContract, FakeBackend  # noqa: E402
 from pbsdk_backends._ray.cluster import join  # noqa: E402
@@ -195,6 +198,31 @@ def test_what_cannot_work_is_said_when_connecting():
     lm.close()
     with pytest.raises(BackendUnavailable, match="this backend is closed"):
         lm.fill(QUERIES[:1])
+
+
+def test_the_engine_reads_files_and_writes_what_is_written_without_it(tmp_path):
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, start, stop in (("a", 0, 30), ("b", 30, 50), ("c", 50, 60)):
+        write_table(data / f"{name}.jsonl", Split(TICKETS.test.texts[start:stop], TICKETS.test.labels[start:stop]))
+    with connect("fake", run=tmp_path / "fit") as lm:
+        clf = PromptBoostingClassifier(lm, ["<input> So <mask>.", "<input> The <mask>"], head="voting", random_state=0)
+        clf.fit(TICKETS.train.texts[:16], TICKETS.train.labels[:16]).save(tmp_path / "model.json")
+
+    def predict(run, out, *more):
+        common = ("--backend", "fake", "--probabilities", "--text-column", "text", "--json", "-o", "batch_size=4")
+        folders = ("--run", tmp_path / run, "--out", tmp_path / out)
+        shown = called("predict", tmp_path / "model.json", data, *common, *folders, *more)
+        assert shown.returncode == 0, shown.stderr
+        return json.loads(shown.stdout)
+
+    plain = predict("plain", "one")
+    streamed = predict("ray", "two", "--engine", "ray", "-o", "actors=1", "-o", "cpus_per_actor=0.1")
+    assert streamed["model"] == plain["model"]
+    paid = sum(phase.passes for phase in AuditReport.read(tmp_path / "ray").phases)
+    assert streamed["sent_now"] == plain["sent_now"] == paid == 120
+    for name in ("a.jsonl", "b.jsonl", "c.jsonl"):
+        assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
 
 
 def test_a_cluster_started_here_listens_to_this_machine_and_reports_to_nobody():

@@ -180,9 +180,11 @@ def test_memory_holds_one_chunk(tmp_path):
     count = 4_000
     file = write(tmp_path / "new.csv", [(at, f"text {at} " + "x" * 1000, "a") for at in range(count)])
     verdicts = Verdicts(LabelledTexts([], []), ("a", "b"), probabilities=True)
+    model = tmp_path / "model.json"
+    model.write_text("{}", encoding="utf-8")
     tracemalloc.start()
     files = Partitions.find(str(file), tmp_path / "out", {"rows": 250, "text": "text", "labelled": False})
-    files.prepare(verdicts, {})
+    files.prepare(verdicts, model)
     files.write(verdicts, sure)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -193,3 +195,11 @@ def test_memory_holds_one_chunk(tmp_path):
 def sure(chunk):
     for row in range(len(chunk)):
         yield Prediction(row, "a", np.array([0.9, 0.1]))
+
+
+def test_an_engine_needs_a_folder_to_stream_into_and_a_name(trained, data, tmp_path):
+    shown, _ = predict(trained, data, "--run", tmp_path / "run", "--out", tmp_path / "out", "--engine", "spark")
+    assert "no engine is called 'spark'" in shown.stderr
+    pytest.importorskip("ray", reason="the engine ray needs Ray: pip install ray")
+    shown, _ = predict(trained, data, "--run", tmp_path / "run", "--engine", "ray")
+    assert "--engine is about files that stream into a folder" in shown.stderr

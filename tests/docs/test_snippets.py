@@ -45,7 +45,7 @@ NOT_RUN = {
     ],
     "how-to/prompts.md": ["it asks the embedded model for minutes"],
     "how-to/reproduce.md": ["it needs benchmark data", "it needs a GPU and a server"],
-    "how-to/scaling.md": ["it needs a server of one's own with a model of that name"],
+    "how-to/scaling.md": ["it needs Ray and GPUs", "it needs a server of one's own with a model of that name"],
     "how-to/serving.md": ["it needs the server of the other terminal"],
     "how-to/team.md": ["it serves until it is stopped", "it needs the server of the other terminal"],
 }
