@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pbsdk.connecting import available, connect
     from pbsdk.ledger.budget import QueryBudget
     from pbsdk.metering.meter import MeteredBackend
+    from pbsdk.multilabel import MultiLabelPromptClassifier
     from pbsdk.queries.templates import Template
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "MaskedLMBackend",
     "MaskedQuery",
     "MeteredBackend",
+    "MultiLabelPromptClassifier",
     "PbsdkError",
     "PromptBoostingClassifier",
     "QueryBudget",
@@ -42,6 +44,7 @@ _HOMES = {
     "MaskedLMBackend": "pbsdk.backend",
     "MaskedQuery": "pbsdk.backend",
     "MeteredBackend": "pbsdk.metering.meter",
+    "MultiLabelPromptClassifier": "pbsdk.multilabel",
     "PromptBoostingClassifier": "pbsdk.classifier",
     "QueryBudget": "pbsdk.ledger.budget",
     "Template": "pbsdk.queries.templates",

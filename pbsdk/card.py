@@ -16,7 +16,9 @@ from pbsdk.audit.certificate import Certificate
 from pbsdk.audit.report import AuditReport
 from pbsdk.audit.text import escaped, markdown_table
 from pbsdk.formatting import Cell, Table, number, one_line, percent
+from pbsdk.learning.heads import Fitted
 from pbsdk.learning.model_file import SavedClassifier
+from pbsdk.learning.multilabel import FittedLabels
 
 __all__ = ["ModelCard"]
 
@@ -24,6 +26,7 @@ PRECISIONS = (0.9, 0.95, 0.99)
 """For which a threshold is named."""
 
 MOST_CONFUSIONS = 20
+_UNKNOWN = "Not measured in training; measure it on texts that it hasn't seen."
 WORDS = 8
 
 
@@ -67,10 +70,14 @@ class ModelCard:
         yield "## Data"
         yield from self._data()
         yield "## Accuracy"
-        yield _bullets(self._accuracy())
-        yield from self._confusions()
-        yield "## Calibration"
-        yield from self._calibration()
+        learned = self.model.fitted()
+        if isinstance(learned, FittedLabels):
+            yield from self._labels(learned)
+        else:
+            yield _bullets(self._accuracy())
+            yield from self._confusions()
+            yield "## Calibration"
+            yield from self._calibration(learned)
         yield "## Prompts and words"
         yield from self._prompts()
         yield "## What it took"
@@ -79,7 +86,8 @@ class ModelCard:
     def _what(self) -> Iterator[str]:
         model = self.model
         kind = "pairs of texts" if model.filled_templates()[0].is_pair else "texts"
-        yield f"Assigns one of {len(model.classes)} classes to {kind}: {', '.join(map(str, model.classes))}."
+        does = "Gives {} any of {} labels, or none" if model.several else "Assigns {} one of {} classes"
+        yield f"{does.format(kind, len(model.classes))}: {', '.join(map(str, model.classes))}."
         details = "; ".join(f"{key} {value}" for key, value in sorted(model.model.items()) if key != "name")
         yield f"Language model, frozen: {model.identity.name}{f' ({details})' if details else ''}."
         facts = {
@@ -108,7 +116,7 @@ class ModelCard:
     def _accuracy(self) -> Iterator[str]:
         estimate = self.model.facts.estimate
         if estimate is None:
-            yield "Not measured in training; measure it on texts that it hasn't seen."
+            yield _UNKNOWN
             return
         yield f"{estimate.said[0].upper()}{estimate.said[1:]}."
         yield f"The largest class alone: {percent(estimate.chance)}."
@@ -128,8 +136,20 @@ class ModelCard:
         if len(rows) > MOST_CONFUSIONS:
             yield f"... and {len(rows) - MOST_CONFUSIONS} more pairs."
 
-    def _calibration(self) -> Iterator[str]:
-        known = self.model.fitted().confidences
+    def _labels(self, learned: FittedLabels) -> Iterator[str]:
+        reports = list(zip(self.model.classes, learned.reports, strict=True))
+        if all(report.f1 is None for _, report in reports):
+            yield _bullets([_UNKNOWN])
+            return
+        yield "On texts left out, each judged by a threshold that was found without it:"
+        rows = [
+            (str(label), number(one.texts), f"{one.threshold:.3f}", *map(percent, (one.precision, one.recall, one.f1)))
+            for label, one in reports
+        ]
+        yield _table(("label", "texts", "said from", "precision", "recall", "F1"), rows)
+
+    def _calibration(self, learned: Fitted) -> Iterator[str]:
+        known = learned.confidences
         if known is None:
             yield "This head doesn't cross-validate: its probabilities are shares of votes, and not calibrated."
             return

@@ -174,7 +174,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
             raise InputError(
                 "a saved classifier doesn't keep its texts; fit it again with all of them: the run folder has the answers, and they cost nothing"
             )
-        more = read_given(X, y, None, read=self._readable, sample_weight=sample_weight)
+        more = self._given_of(X, y, None, sample_weight)
         if shown(self._given.relabelled(more.examples, more.labels), self.templates_).any():
             raise InputError("a prompt shows one of these texts under its old label; fit again with all texts")
         given = self._given.with_more(more.examples, more.labels, more.weights)
@@ -221,7 +221,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
             n_validation=len(held_out),
             seed=seed,
             validation_accuracy=fitted.validation_accuracy,
-            largest_share=largest_share(_measuring(problem, head)),
+            largest_share=_chance(problem, head),
             texts_per_class=problem.texts_per_class,
             weighted=problem.weights is not None,
             data_digest=problem.digest,
@@ -260,13 +260,22 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
     ) -> tuple[Given, Head, Problem, list[Template]]:
         """Look at everything that can be wrong before anything is sent; the templates come filled."""
         self._check_parameters()
-        given = read_given(X, y, validation, read=self._readable, sample_weight=sample_weight)
+        given = self._given_of(X, y, validation, sample_weight)
         head, problem = self._stated(given)
         templates = self._templates(pairs=problem.pairs)
         if self.label_names is None and not any(template.names_classes for template in templates):
             return given, head, problem, templates
+        return given, head, problem, self._filled(templates, problem, seed)
+
+    def _filled(self, templates: Sequence[Template], problem: Problem, seed: int) -> list[Template]:
+        """Name the classes, and show demonstrations."""
         names = name_classes(problem.classes.tolist(), self.label_names, self.backend.mask_token)
-        return given, head, problem, fill_templates(templates, problem, names, per_class=self.demonstrations, seed=seed)
+        return fill_templates(templates, problem, names, per_class=self.demonstrations, seed=seed)
+
+    def _given_of(self, X: Any, y: Any, validation: tuple[Any, Any] | None, sample_weight: Any) -> Given:
+        """Read texts and labels; texts of weight 0 are left out."""
+        given = read_given(X, y, validation, read=self._readable, sample_weight=sample_weight)
+        return given.without_weightless()
 
     def _stated(self, given: Given) -> tuple[Head, Problem]:
         """Return the head, and what it is to learn."""
@@ -314,8 +323,10 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         return self._readable(X)
 
 
-def _measuring(problem: Problem, head: Head) -> np.ndarray[Any, Any]:
-    """Return the labels of the texts on which a head measures its accuracy: the validation set, or all."""
+def _chance(problem: Problem, head: Head) -> float | None:
+    """Return the share of the largest class among the texts on which a head measures its accuracy: the validation set, or all."""
+    if problem.train_labels.ndim > 1:
+        return None
     if problem.validation and head.validates:
-        return np.asarray(problem.validation_labels)
-    return np.concatenate([problem.train_labels, problem.validation_labels]).astype(np.intp)
+        return largest_share(problem.validation_labels)
+    return largest_share(np.concatenate([problem.train_labels, problem.validation_labels]).astype(np.intp))

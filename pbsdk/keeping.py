@@ -82,7 +82,7 @@ class Keeping:
         saved = SavedClassifier.load(path)
         saved.warn_of_another(backend.identity, path)
         names = dict(zip(saved.classes, saved.label_names, strict=True)) if saved.label_names else None
-        parameters = {"head": saved.head, "label_names": names, **parameters}
+        parameters = {"head": cls._head_of(saved, path), "label_names": names, **parameters}
         loaded = cls(backend, **parameters, prompts=list(saved.templates), style=saved.style)
         loaded.classes_ = _read_classes(saved.classes, path)
         loaded.templates_ = saved.filled_templates()
@@ -93,6 +93,13 @@ class Keeping:
         loaded.head_name_ = saved.head
         loaded._chose_all = frozenset()  # a file doesn't name the examples
         return loaded
+
+    @classmethod
+    def _head_of(cls, saved: SavedClassifier, path: str | Path) -> str:
+        """Return the head that the estimator's parameter names."""
+        if saved.several:
+            raise ModelFileError(f"{path} gives texts several labels; load it with MultiLabelPromptClassifier")
+        return saved.head
 
 
 def _read_classes(classes: Sequence[Any], path: str | Path) -> np.ndarray[Any, Any]:

@@ -188,8 +188,7 @@ class Predicting(Diagnosis):
                     model.scores_of_one([group[place] for place in where], entry)
                     for model, where in zip(models, places, strict=True)
                 )
-                label = self.classes_.tolist()[int(scores.argmax())]
-                yield Prediction(row, label, self.fitted_.probabilities(scores), tuple(others))
+                yield Prediction(row, self._label_of(scores), self.fitted_.probabilities(scores), tuple(others))
             elif on_error == "record":
                 yield Prediction(row, None, np.full(len(self.classes_), np.nan), failure=failure)
 
@@ -230,6 +229,10 @@ class Predicting(Diagnosis):
     def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
         answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)
         return np.array(list(self.fitted_.scores(answers, examples))).reshape(len(examples), -1)
+
+    def _label_of(self, scores: Floats) -> Any:
+        """Return the label of one text, by its scores (C,)."""
+        return self.classes_.tolist()[int(scores.argmax())]
 
     def _labels(self, scores: Floats) -> Labels:
         chosen: Labels = self.classes_[scores.argmax(axis=1)]

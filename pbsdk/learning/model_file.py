@@ -43,6 +43,8 @@ __all__ = ["SavedBackend", "SavedClassifier", "SavedDemonstration", "TrainingFac
 Label = StrictBool | StrictInt | StrictFloat | StrictStr
 SCHEMA: Literal["pbsdk.ensemble"] = "pbsdk.ensemble"
 VERSION = 3
+SEVERAL = "multilabel"
+"""The head of classifiers whose texts may have several labels."""
 MODEL_BYTES = 1 << 28
 """How large a file may be."""
 
@@ -174,6 +176,11 @@ class SavedClassifier(BaseModel):
             learned=dict(fitted.state(word)),
             facts=facts,
         )
+
+    @property
+    def several(self) -> bool:
+        """Whether a text may have several labels, or none."""
+        return self.head == SEVERAL
 
     def fitted(self, token_of: TokenOf = lambda token, _: token) -> Fitted:
         """Return the model itself; `token_of` finds a word in the vocabulary at hand."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -20,10 +20,17 @@ from pbsdk.errors import InputError
 from pbsdk.queries.examples import Example, read_labels
 from pbsdk.queries.weights import read_sample_weight
 
-__all__ = ["Given", "Read", "read_given"]
+__all__ = ["Given", "Read", "ReadLabels", "read_given"]
 
 Read = Callable[[Any, str], list[Example]]
 """Makes examples of texts; the name is what errors call them."""
+
+
+class ReadLabels(Protocol):
+    """Reads the labels of so many texts; the name is what errors call them."""
+
+    def __call__(self, labels: Any, count: int, *, name: str = ...) -> npt.NDArray[Any]:
+        """Return them."""
 
 
 @dataclass(frozen=True)
@@ -59,9 +66,12 @@ class Given:
         return replace(
             self,
             examples=every,
-            labels=read_labels(said, len(every)),
+            labels=self._read(said),
             weights=None if alike else np.array(weighed),
         )
+
+    def _read(self, labels: list[Any]) -> npt.NDArray[Any]:
+        return read_labels(labels, len(labels))
 
     def relabelled(self, examples: Sequence[Example], labels: npt.NDArray[Any]) -> list[Example]:
         """Return those of some examples that it has under another label."""
@@ -83,24 +93,23 @@ class Given:
         return replace(self, examples=examples, labels=self.labels[kept], weights=self.weighed[kept])
 
 
-def read_given(
-    texts: Any, labels: Any, validation: tuple[Any, Any] | None, *, read: Read, sample_weight: Any = None
+def read_given(  # noqa: PLR0913 - what `fit` was given, and how it is read
+    texts: Any,
+    labels: Any,
+    validation: tuple[Any, Any] | None,
+    *,
+    read: Read,
+    sample_weight: Any = None,
+    read_labels: ReadLabels = read_labels,
 ) -> Given:
-    """Read what `fit` was given; texts of weight 0 are left out."""
+    """Read what `fit` was given."""
     train = read(texts, "texts")
     if not train:
         raise InputError("there are no texts to train on")
-    train_labels = read_labels(labels, len(train))
+    train_labels = read_labels(labels, len(train), name="labels")
     weights = read_sample_weight(sample_weight, len(train))
-    held_out, held_out_labels = _read_validation(validation, train, read)
-    return Given(train, train_labels, weights, held_out, held_out_labels).without_weightless()
-
-
-def _read_validation(
-    validation: tuple[Any, Any] | None, train: Sequence[Example], read: Read
-) -> tuple[list[Example], npt.NDArray[Any]]:
     if validation is None:
-        return [], np.asarray([])
+        return Given(train, train_labels, weights)
     if not isinstance(validation, tuple | list) or len(validation) != 2:
         raise InputError("validation must be (texts, labels)")
     held_out = read(validation[0], "validation texts")
@@ -108,4 +117,5 @@ def _read_validation(
         raise InputError("the validation set is empty; leave it out, or give it texts")
     if (held_out[0].pair is None) != (train[0].pair is None):
         raise InputError("the training set and the validation set must both be single texts, or both pairs")
-    return held_out, read_labels(validation[1], len(held_out), name="validation labels")
+    held_out_labels = read_labels(validation[1], len(held_out), name="validation labels")
+    return Given(train, train_labels, weights, held_out, held_out_labels)

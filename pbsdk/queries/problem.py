@@ -19,7 +19,7 @@ __all__ = ["Problem", "problem_of"]
 
 @dataclass(frozen=True)
 class Problem:
-    """Examples to learn from and to validate on; labels are places in `classes`."""
+    """Examples to learn from and to validate on; labels are places in `classes`, or indicators (N, C) of several."""
 
     classes: npt.NDArray[Any]
     train: list[Example]
@@ -33,15 +33,20 @@ class Problem:
     def texts_per_class(self) -> tuple[int, ...]:
         """How many examples each class has."""
         labels = np.concatenate([self.train_labels, self.validation_labels]).astype(np.intp)
+        if labels.ndim > 1:
+            return tuple(labels.sum(axis=0).tolist())
         return tuple(np.bincount(labels, minlength=len(self.classes)).tolist())
 
     @property
     def digest(self) -> str:
         """A digest of all examples and their labels, in whatever order they came."""
         names = self.classes.tolist()
-        labels = [*self.train_labels.tolist(), *self.validation_labels.tolist()]
-        pairs = zip([*self.train, *self.validation], labels, strict=True)
-        return digest(*sorted(f"{example.id} {names[label]!r}" for example, label in pairs))
+        every = zip([*self.train, *self.validation], [*self.train_labels, *self.validation_labels], strict=True)
+        said = (
+            (one, [names[at] for at in np.flatnonzero(label)] if np.ndim(label) else names[label])
+            for one, label in every
+        )
+        return digest(*sorted(f"{example.id} {label!r}" for example, label in said))
 
     @property
     def pairs(self) -> bool:
