@@ -62,6 +62,8 @@ def read_labels(labels: Any, count: int, *, name: str = "labels") -> np.ndarray[
     """Read one label for each of `count` texts: strings, whole numbers or truth values, all of one kind."""
     if isinstance(labels, str | bytes) or not isinstance(labels, Iterable):
         raise InputError(f"{name} must be a list with one label per text")
+    if isinstance(labels, np.ma.MaskedArray):
+        labels = labels.tolist()  # None where it is masked: an array would show what lies beneath
     values = np.asarray(labels) if hasattr(labels, "dtype") else _objects(labels)
     known = values.dtype.kind in _KINDS
     if values.ndim == 2 and values.shape[1] == 1:

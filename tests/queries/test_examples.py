@@ -85,6 +85,7 @@ def test_an_example_is_named_by_its_texts():
         (["x", float("nan")], r"labels\[1\] is missing"),
         (pd.Series(["x", pd.NA], dtype="string"), r"labels\[1\] is missing"),
         (pd.Series([1, None], dtype="Int64"), r"labels\[1\] is missing"),
+        (np.ma.array([1, 2], mask=[False, True]), r"labels\[1\] is missing"),
         ([b"x", b"y"], r"labels\[0\] is a bytes"),
         (np.array([b"x", b"y"]), r"labels\[0\] is a bytes"),
         (pd.to_datetime(pd.Series(["2026-01-01", "2026-01-02"])), "can't be a label"),
