@@ -3,7 +3,7 @@
     python bench/flips.py [FLIPS] [SEED]
 
 FLIPS (3,000 unless told) are divided evenly among the kinds: a run folder's database, a model file, a recording, a
-certificate, a pool. The exit code is 1 if one raised an exception that isn't pbsdk's, or changed what is read unnoticed.
+certificate, a file of members, a pool. The exit code is 1 if one raised an exception that isn't pbsdk's, or changed what is read unnoticed.
 """
 
 from __future__ import annotations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -25,6 +26,9 @@ from pbsdk.plugins import SERVERS
 
 __all__ = ["serve"]
 
+_TOKEN = "PBSDK_SERVE_TOKEN"  # noqa: S105 - a name
+"""Not an option: those can be read by every user of the machine."""
+
 
 def serve(  # noqa: PLR0913 - a command's options are its parameters
     backend: Annotated[
@@ -32,12 +36,10 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     ] = "smollm2",
     *,
     option: Options = None,
-    host: Annotated[str, typer.Option(help="The address to listen on; a public one needs a token.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help=f"The address to listen on; a public one needs a token, in {_TOKEN} of the environment.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The port; 0 for any free one.")] = 8000,
-    token: Annotated[
-        str | None,
-        typer.Option(envvar="PBSDK_SERVE_TOKEN", help="What clients must show; better in the environment than here."),
-    ] = None,
     max_batch: Annotated[int, typer.Option(help="How many queries one request may hold.")] = 256,
     queue: Annotated[int, typer.Option(help="How many requests may wait before more are rejected.")] = 64,
     allow_host: Annotated[
@@ -68,6 +70,8 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
 
     In another terminal, or on another machine: `connect("http", url="http://127.0.0.1:8000")`.
 
+    With PBSDK_SERVE_TOKEN in the environment, clients must show that token.
+
     With --members it is a gate for a team: each member asks by a token and within an allowance, all share the answers and
     one record, and --total, --tokens and --money limit them together.
 
@@ -78,7 +82,7 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     """
     from pbsdk.connecting import open_backend
 
-    server = SERVERS.load("http")
+    server, token = SERVERS.load("http"), os.environ.get(_TOKEN)
     limits = {"total": total, "tokens": tokens, "money": money}
     prices = {"price_per_pass": price_per_pass, "price_per_1k_tokens": price_per_1k_tokens}
     if members is None and (
@@ -86,7 +90,9 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
     ):
         raise InputError("--run, limits and prices belong to a gate; name who may ask with --members")
     if members is not None and (run is None or token is not None):
-        raise InputError("a gate's members have tokens of their own and share a run folder: give --run, and no --token")
+        raise InputError(
+            f"a gate's members have tokens of their own and share a run folder: give --run, and no {_TOKEN}"
+        )
     with plainly(), open_backend(backend, **read_options(option)) as model, ExitStack() as stack:
         gate = None
         if members is not None and run is not None:

@@ -43,7 +43,6 @@ def test_tokens_are_made_listed_changed_and_revoked(tmp_path):
         (("--members", "none.json"), "--run"),
         (("--members", "none.json", "--run", "runs/x"), "make it with"),
         (("--total", "5"), "--members"),
-        (("--members", "none.json", "--run", "runs/x", "--token", "secret"), "tokens of their own"),
     ],
 )
 def test_a_gate_that_cannot_work_is_one_line(tmp_path, monkeypatch, arguments, said):
@@ -52,6 +51,13 @@ def test_a_gate_that_cannot_work_is_one_line(tmp_path, monkeypatch, arguments, s
     assert shown.returncode == 1
     assert said in shown.stderr
     assert len(shown.stderr.splitlines()) == 1
+
+
+def test_a_gate_has_no_token_for_all(tmp_path, monkeypatch):
+    monkeypatch.setenv("PBSDK_SERVE_TOKEN", "secret")
+    shown = called("serve", "fake", "--members", tmp_path / "team.json", "--run", tmp_path / "run")
+    assert (shown.returncode, "tokens of their own" in shown.stderr) == (1, True)
+    assert "secret" not in shown.stderr
 
 
 def test_several_processes_at_one_gate_never_get_one_pass_over(tmp_path, monkeypatch):

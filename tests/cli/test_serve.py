@@ -1,7 +1,7 @@
 """`pbsdk serve`, in a process of its own and over a real socket."""
 
 import pytest
-from helpers.commands import pbsdk, served
+from helpers.commands import called, pbsdk, served
 
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.connecting import connect
@@ -32,6 +32,19 @@ def test_a_name_can_be_allowed():
     with served("fake", "--allow-host", "models.example", "--grace", "5", "--max-connections", "9") as url:
         for host, status in (("models.example", 200), ("evil.example", 403)):
             assert requests.get(f"{url}/v2/health/live", headers={"Host": host}, timeout=30).status_code == status
+
+
+def test_the_token_comes_from_the_environment_and_from_nowhere_else(monkeypatch):
+    monkeypatch.setenv("PBSDK_SERVE_TOKEN", "secret")
+    with served("fake") as url:
+        statuses = [
+            requests.get(f"{url}/v1/model", headers=headers, timeout=30).status_code
+            for headers in ({}, {"Authorization": "Bearer secret"})
+        ]
+    assert statuses == [401, 200]
+    shown = called("serve", "fake", "--token", "sk-secret")  # every user of the machine could read it there
+    assert shown.returncode == 2
+    assert "sk-secret" not in shown.stdout + shown.stderr
 
 
 def test_options_and_addresses_that_cannot_work_are_one_line():

@@ -92,7 +92,8 @@ def judged(kind: str, folder: Path, flips: int, seed: int) -> Tally:
     """Flip bits of a file of one kind, one at a time, and say what became of them."""
     what, tally = KINDS[kind], Tally()
     original = what.make(folder)
-    data, before = original.read_bytes(), what.read(original)
+    before = what.read(original)  # which may write to it
+    data = original.read_bytes()
     changed = original.parent.parent / "flipped" / original.name
     for at, bit, content in flipped(data, flips, seed):
         shutil.rmtree(changed.parent, ignore_errors=True)

@@ -93,7 +93,10 @@ MOST = 65535
 def listen(host: str, port: int, *, public: bool) -> socket.socket:
     """Bind a socket; to an address that others can reach only if `public`."""
     if not public and not is_loopback(host):
-        raise SetupError(f"{host} can be reached from other machines; give a token, or listen on 127.0.0.1")
+        raise SetupError(
+            f"{host} can be reached from other machines; give a token, which `pbsdk serve` takes from PBSDK_SERVE_TOKEN, or "
+            "listen on 127.0.0.1"
+        )
     if not 0 <= port <= MOST:  # the system would quietly take another
         raise InputError(f"port {port} doesn't exist; choose one up to {MOST}, or 0 for any free one")
     try:
