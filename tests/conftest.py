@@ -1,6 +1,7 @@
 """Shared set-up: Hypothesis draws the same examples every time, and benchmark data beside the checkout are found."""
 
 import os
+import signal
 import sys
 from functools import cache
 from pathlib import Path
@@ -10,6 +11,20 @@ from hypothesis import HealthCheck, settings
 
 settings.register_profile("repeatable", derandomize=True, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("repeatable")
+
+# A shell has its background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_LONGEST = ("test_demo.py", "test_snippets.py", "test_notebooks.py")
+"""They ask the embedded model a few thousand times."""
+
+
+def pytest_collection_modifyitems(items):
+    """Begin with the files that take longest: with several workers, whichever came last would be waited for."""
+    rank = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+
 
 # The package itself looks nowhere but where PBSDK_DATA says; commands that tests start inherit it.
 _DATA = Path(__file__).resolve().parents[2] / "shared" / "data"

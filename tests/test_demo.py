@@ -10,6 +10,8 @@ from helpers.needs import needs_model
 from pbsdk.demo import PRECISION, run_demo
 from pbsdk.ledger.verifier import verify_run
 
+pytestmark = pytest.mark.timeout(3000)  # some minutes of one core, which may have much else to do
+
 
 @pytest.fixture(scope="module")
 def cache(tmp_path_factory):

@@ -653,12 +653,12 @@ def test_threads_take_turns(tmp_path):
         while not over.is_set():
             with ledger.rehearsal():
                 counts[number] += 1
-            if sum(counts) >= 200 * len(counts):
+            if min(counts) >= 3 or max(counts) >= 2000:
                 over.set()
 
     with ThreadPoolExecutor(len(counts)) as pool:
         list(pool.map(write, range(len(counts))))
-    assert min(counts) > 20
+    assert min(counts) >= 3  # a few hundred turns of the luckiest; without a queue, thousands
 
 
 def test_a_damaged_database_is_corrupt_whatever_is_read(tmp_path):
