@@ -20,7 +20,7 @@ from sklearn.metrics import accuracy_score
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
-from pbsdk.backend import Floats
+from pbsdk.backend import Floats, MaskedLMBackend
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.errors import InputError, ModelFileError
 from pbsdk.formatting import aligned, html_table, number, percent
@@ -36,7 +36,7 @@ from pbsdk.queries.label_sets import GivenSets, objects_of, problem_of_sets, rea
 from pbsdk.queries.problem import Problem
 from pbsdk.queries.templates import Template
 
-__all__ = ["LabelReports", "MultiLabelPromptClassifier"]
+__all__ = ["LabelReports", "MultiLabelPromptClassifier", "load_classifier"]
 
 HEADER = ("label", "texts", "threshold", "precision", "recall", "F1")
 
@@ -182,3 +182,9 @@ class MultiLabelPromptClassifier(PromptBoostingClassifier):
         if not saved.several:
             raise ModelFileError(f"{path} gives each text one label; load it with PromptBoostingClassifier")
         return str(saved.learned["head"])
+
+
+def load_classifier(path: str | Path, backend: MaskedLMBackend, **parameters: Any) -> PromptBoostingClassifier:
+    """Read a saved classifier of either kind: with one label per text, or with several."""
+    kind = MultiLabelPromptClassifier if SavedClassifier.load(path).several else PromptBoostingClassifier
+    return kind.load(path, backend, **parameters)

@@ -54,6 +54,8 @@ class Verdicts:
     classes: tuple[Any, ...]
     least: float = 0.0
     """Below which confidence a row gets no label."""
+    several: bool = False
+    """Whether a text may have several labels, or none."""
     probabilities: bool = False
     """Whether each class has a column."""
     on_error: OnError = "fail"
@@ -67,7 +69,7 @@ class Verdicts:
         """The columns that are added, and what they may hold beside None; refuses a table that has one of these."""
         scored: dict[str, list[Any]] = {"right": [True]} if self.texts.labels else {}
         shares = {_share_of(label): [0.0] for label in self.classes} if self.probabilities else {}
-        added = {"predicted": list(self.classes), "confidence": [0.0], **scored, **shares}
+        added = {"predicted": [""] if self.several else list(self.classes), "confidence": [0.0], **scored, **shares}
         added |= {ERROR: [""]} if self.on_error == "record" else {}
         for name in added:
             if name in self.texts.table:
@@ -110,9 +112,10 @@ class Verdicts:
             if said and self.on_error == "skip":
                 continue
             row = {name: values[self.texts.rows[one.row]] for name, values in self.texts.table.items()}
-            sure = bool(one.probabilities.max() >= self.least)  # NaN where it failed
+            confidence = self._confidence(one)
+            sure = bool(confidence >= self.least)  # NaN where it failed
             row["predicted"] = one.label if sure else None
-            row["confidence"] = None if said else round(float(one.probabilities.max()), 6)
+            row["confidence"] = None if said else round(confidence, 6)
             if self.texts.labels:
                 row["right"] = None if said else row["predicted"] == self.texts.labels[one.row]
                 self.right += bool(row["right"])
@@ -123,6 +126,11 @@ class Verdicts:
                 row[ERROR] = said
             self.answered += sure
             yield row
+
+    def _confidence(self, one: Prediction) -> float:
+        """Return how sure the classifier is: of the label, or of the least sure of several."""
+        shares = one.probabilities.tolist()
+        return float(min(max(share, 1 - share) for share in shares) if self.several else max(shares))
 
 
 def _share_of(label: Any) -> str:

@@ -42,6 +42,7 @@ from pbsdk.cli._common import (
     sends,
     show,
 )
+from pbsdk.cli._several import fit_several, fitted_text, load_sets, result_of
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
@@ -79,6 +80,13 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         float | None,
         typer.Option(
             help=f"Hold out this share of DATA instead; 0 for none. {SHARE} by default for heads that choose by it, 0 for auto, soft and knn.",
+            show_default=False,
+        ),
+    ] = None,
+    label_separator: Annotated[
+        str | None,
+        typer.Option(
+            help="Texts may have several labels, or none: what separates them in a cell, such as ';'.",
             show_default=False,
         ),
     ] = None,
@@ -130,6 +138,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk fit tickets.csv --prompts intent --validation dev.csv --run runs/tickets --output model.json
         pbsdk fit tickets.csv --text-column text --label-column label --json
         pbsdk fit ag_news --split train                     # a data set of the Hugging Face hub
+        pbsdk fit tickets.csv --label-separator ';' --output several.json   # "billing;shipping" is two labels
         pbsdk fit tickets.csv --price-per-1k-tokens 0.02 --money 5   # never more than that
         pbsdk fit tickets.csv --prompts topic-shown --run runs/shown --output shown.json   # prompts show labelled texts
     """
@@ -155,6 +164,29 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         )
         loading: dict[str, Any] = {"encoding": encoding, "delimiter": delimiter, "split": split, "missing": missing}
         loading |= {"text": text_column, "pair": pair_column, "label": label_column}
+        settings: dict[str, Any] = {
+            "head": head,
+            "early_exit": early_exit,
+            "rounds": rounds,
+            "n_prompts": n_prompts,
+            "demonstrations": demonstrations,
+            "markers": markers,
+            "random_state": seed,
+            "progress": progress,
+        }
+        if label_separator is not None:
+            if validation_share is not None:
+                raise InputError(
+                    "--validation-share holds out texts of one label each; leave it out, or --label-separator"
+                )
+            sets = [load_sets(file, label_separator, loading) for file in (data, validation) if file is not None]
+            room_for(output)
+            with connect(backend, run=run, budget=limits, **options) as lm:
+                clf = fit_several(lm, prompts, settings, sets, label_separator)
+                clf.save(output, backend=remembered(backend, options))
+                result = result_of(clf, lm, str(output))
+            show(fitted_text(clf, result), result, as_json=as_json)
+            return
         whole = load_table(data, **loading)
         if validation is not None and validation_share is not None:
             raise InputError("--validation and --validation-share exclude each other; give only one of them")
@@ -164,18 +196,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         room_for(output)
         with connect(backend, run=run, budget=limits, **options) as lm:
             before = sends(lm.audit())
-            clf = PromptBoostingClassifier(
-                lm,
-                prompts,
-                head=head,
-                early_exit=early_exit,
-                rounds=rounds,
-                n_prompts=n_prompts,
-                demonstrations=demonstrations,
-                markers=markers,
-                random_state=seed,
-                progress=progress,
-            )
+            clf = PromptBoostingClassifier(lm, prompts, **settings)
             clf.fit(train.examples, train.labels, validation=None if dev is None else (dev.examples, dev.labels))
             clf.save(output, backend=remembered(backend, options))
             if dev is not None:  # they chose the number of rounds, and their accuracy is reported

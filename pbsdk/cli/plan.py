@@ -92,6 +92,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     from pbsdk.data.loading import load_table
     from pbsdk.data.streaming import stream_table
     from pbsdk.metering.plan import plan_classifier
+    from pbsdk.multilabel import load_classifier
 
     if model is not None and not typed(ctx, "train"):
         train = validation = None
@@ -119,7 +120,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
                     lm, prompts, n_prompts=n_prompts, demonstrations=demonstrations, random_state=seed
                 )
                 if model is None
-                else PromptBoostingClassifier.load(model, lm)
+                else load_classifier(model, lm)
             )
             fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
             texts = None if asked is None else (text for chunk in asked for text in chunk.examples)

@@ -47,6 +47,7 @@ from pbsdk.cli._common import (
     typed,
 )
 from pbsdk.cli._retry import beside, earlier_rows, merged
+from pbsdk.cli._several import SEPARATOR, joined
 from pbsdk.cli._verdicts import Verdicts
 from pbsdk.errors import InputError
 from pbsdk.plugins import ENGINES
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import LabelledTexts
     from pbsdk.failures import OnError
+    from pbsdk.learning.model_file import SavedClassifier
     from pbsdk.metering.meter import MeteredBackend
     from pbsdk.predicting import Prediction
     from pbsdk.stopping import EarlyPredictions
@@ -183,10 +185,9 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk predict model.json new.csv --retry-failed --output predictions.csv     # only the rows with an error
         pbsdk predict model.json new.csv --output predictions.csv --spreadsheet      # labels stay labels
     """
-    from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.cli._partitions import Partitions
     from pbsdk.data.loading import LabelledTexts, load_table
-    from pbsdk.learning.model_file import SavedClassifier
+    from pbsdk.multilabel import load_classifier
 
     model, data = _model_and_data(ctx, model, data)
     stops = early_exit or max_changed is not None
@@ -208,7 +209,9 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             price_per_1k_tokens=price_per_1k_tokens,
             strict=strict,
         )
-        saved = SavedClassifier.load(model)
+        saved = _saved(
+            model, of_one_label=stops or any(x is not None for x in (label_column, precision, abstain_below))
+        )
         reading: dict[str, Any] = {
             "text": text_column,
             "pair": pair_column,
@@ -221,7 +224,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         }
         files = None if out is None else Partitions.find(data, out, reading, engine)
         texts = LabelledTexts([], []) if files else load_table(data, split=split, **reading)
-        verdicts = Verdicts(texts, saved.classes, probabilities=probabilities, on_error=on_error)
+        verdicts = Verdicts(texts, saved.classes, several=saved.several, probabilities=probabilities, on_error=on_error)
         if files:
             columns = [text_column, pair_column, label_column]
             files.prepare(verdicts, model, columns=columns, abstain=[precision, abstain_below], spreadsheet=spreadsheet)
@@ -231,7 +234,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         with connected(model, backend, options, run=run, budget=limits, engine=engine) as lm:
             before = sends(lm.audit())
             # One bar for all files, not one for each chunk.
-            clf = PromptBoostingClassifier.load(model, lm, markers=markers, progress=False if files else progress)
+            clf = load_classifier(model, lm, markers=markers, progress=False if files else progress)
             if precision is not None or abstain_below is not None:
                 verdicts.least = clf.threshold(precision=precision, abstain_below=abstain_below).value
             early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
@@ -266,6 +269,18 @@ def _model_and_data(ctx: typer.Context, model: Path, data: str | None) -> tuple[
     if named is None or not typed(ctx, "model"):
         raise typer.BadParameter("give the texts, as in: pbsdk predict model.json new.csv", param_hint="'DATA'")
     return Path(named), str(model)
+
+
+def _saved(model: Path, *, of_one_label: bool) -> SavedClassifier:
+    """Read the model file; some options are for texts of one label each."""
+    from pbsdk.learning.model_file import SavedClassifier
+
+    saved = SavedClassifier.load(model)
+    if saved.several and of_one_label:
+        raise InputError(
+            f"{model} gives texts several labels; leave out --label-column, thresholds and early exits, which are about one label per text"
+        )
+    return saved
 
 
 def _summary(lm: MeteredBackend, verdicts: Verdicts, before: int) -> dict[str, Any]:
@@ -332,8 +347,9 @@ def _asked(
     """Yield what the classifier says of each text that has no prediction yet."""
     places = [at for at in range(len(texts)) if at not in kept]
     on_error = "fail" if on_error == "fail" else "record"  # what is skipped is counted
+    separator = getattr(clf.facts_, SEPARATOR, ";")
     for one in clf.predict_iter([texts.examples[at] for at in places], on_error=on_error):
-        yield replace(one, row=places[one.row])
+        yield replace(one, row=places[one.row], label=joined(one.label, separator))
 
 
 def _settled(early: EarlyPredictions) -> Iterator[Prediction]:

@@ -144,6 +144,7 @@ STAND_INS = {
     "how-to/reproduce.md": benchmark,
     "how-to/scaling.md": tutorials_table,
     "how-to/settings.md": tutorials_table,
+    "how-to/several-labels.md": tutorials_table,
     "providers/gguf.md": a_file_of_llama_cpp,
     "providers/http.md": own_server,
     "providers/huggingface.md": hub,
