@@ -34,6 +34,7 @@ WORDS = {
     "apache": "Apache-2.0",
     "bsd license": "BSD-3-Clause",
     "bsd 3-clause license": "BSD-3-Clause",
+    "3-clause bsd license": "BSD-3-Clause",
     "bsd": "BSD-3-Clause",
     "new bsd": "BSD-3-Clause",
     "isc license (iscl)": "ISC",

@@ -18,9 +18,11 @@ from pbsdk import PromptBoostingClassifier, connect  # noqa: E402
 from pbsdk.audit.report import AuditReport  # noqa: E402
 from pbsdk.data.tickets import Split, load_tickets  # noqa: E402
 from pbsdk.errors import BackendTimeout, BackendUnavailable, InputError, QueryRefused, SetupError  # noqa: E402
+from pbsdk.metering.meter import MeteredBackend  # noqa: E402
 from pbsdk.testing import BackendContract, FakeBackend  # noqa: E402
 from pbsdk_backends._ray.cluster import join  # noqa: E402
 from pbsdk_backends._ray.pool import Pool  # noqa: E402
+from pbsdk_backends._ray.worker import Worker  # noqa: E402
 from pbsdk_backends.ray import RayBackend  # noqa: E402
 
 TICKETS = load_tickets()
@@ -168,6 +170,25 @@ def opened(lm):
     """Return the pool's actors, after a look at what those that were opening have said."""
     lm.fill(QUERIES[:8])
     return lm._pool._seats
+
+
+def test_an_actor_with_another_model_is_never_asked(tmp_path, monkeypatch):
+    plain = FakeBackend(batch_size=64).fill(QUERIES[:64])
+    with RayBackend(**SMALL, actors=2) as lm:
+        wait_for(lambda: not any(seat.opening or seat.task for seat in opened(lm)))
+        other = ray.remote(Worker).options(num_cpus=0.1)
+        monkeypatch.setattr(lm._pool, "_make", lambda: other.remote("fake", {"seed": 9}))
+        ray.kill(lm._pool._seats[0].actor)
+        metered = MeteredBackend(lm, tmp_path / "run", sleep=lambda seconds: None)
+        answers = list(metered.stream(QUERIES[:64]))
+        metered.ledger.close()
+        assert all(np.array_equal(one.codes, other.codes) for one, other in zip(answers, plain, strict=True))
+        ray.kill(lm._pool._seats[1].actor)
+        with pytest.raises(BackendTimeout):
+            lm.fill(QUERIES[:4])
+        with pytest.raises(BackendUnavailable, match=r"actors in a row came to nothing; .*another model") as raised:
+            lm.fill(QUERIES[:4])
+        assert not raised.value.retryable
 
 
 def test_errors_of_the_inner_backend_arrive_whole():

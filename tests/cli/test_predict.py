@@ -110,6 +110,10 @@ def test_a_remembered_backend_that_does_not_fit_says_what_to_type(work, tmp_path
             {"name": "openai", "options": {"url": "http://192.0.2.1/v1"}},
             "to http://192.0.2.1/v1; if you trust that, type --backend openai -o url=http://192.0.2.1/v1",
         ),
+        (
+            {"name": "ray", "options": {"address": "192.0.2.1:6379"}},
+            "to 192.0.2.1:6379; if you trust that, type --backend ray -o address=192.0.2.1:6379",
+        ),
         ({"name": "fake", "options": {"seed": 7}}, "or use this one with `--backend fake -o seed=7`"),
     ):
         (tmp_path / "m.json").write_text(json.dumps({**saved, "backend": backend}), encoding="utf-8")

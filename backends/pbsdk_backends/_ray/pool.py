@@ -25,7 +25,7 @@ __all__ = ["Outcome", "Pool"]
 
 Outcome = list[MaskDistribution] | PbsdkError
 MOST_STILLBORN = 3
-"""After so many actors in a row that died before their model was open, no more are started for a call."""
+"""After so many actors in a row that died or failed before their model was open, no more are started for a call."""
 _LOOK = 1.0
 """Seconds between looks at whether patience is used up."""
 
@@ -54,31 +54,32 @@ class Pool:
     def __init__(self, make: Callable[[], Any], actors: int, *, patience: float) -> None:
         self._make = make
         self._patience = patience
-        self._stillborn = 0
+        self._stillborn, self._why = 0, ""
         self._identity: ModelIdentity | None = None
-        self._seats = [self._seat() for _ in range(actors)]
+        self._seats = [_Seat(actor, actor.open.remote()) for actor in (make() for _ in range(actors))]
 
     def facts(self) -> Facts:
         """Wait for the first actor, and return what its model is."""
-        self._stillborn, since = 0, time.monotonic()
+        since = self._begin()
         while True:
             done = self._next(since)
             if done is None:
                 raise self._nobody()
-            seat, result = done
+            result = done[1]
             if isinstance(result, Facts):
                 return result
-            if isinstance(result, PbsdkError) and seat.opening:
+            about_us = isinstance(result, PbsdkError) and not isinstance(result, BackendError)
+            if about_us:  # another actor would say the same
                 raise result
 
     def ask(self, pieces: Sequence[Sequence[MaskedQuery]], tokens: Tokens | None) -> dict[int, Outcome]:
         """Ask about each piece, and return what became of it, by its place."""
         waiting, outcomes = deque(enumerate(pieces)), dict[int, Outcome]()
-        self._stillborn, since = 0, time.monotonic()
+        since = self._begin()
         try:
             while len(outcomes) < len(pieces):
                 for seat in self._seats:
-                    if waiting and seat.task is None:
+                    if waiting and seat.task is None and not seat.opening:
                         seat.piece, piece = waiting.popleft()
                         seat.task = seat.actor.fill.remote(list(piece), tokens)
                 done = self._next(since)
@@ -109,47 +110,54 @@ class Pool:
             ray.kill(seat.actor)
         self._seats = []
 
-    def _seat(self) -> _Seat:
-        actor = self._make()
-        return _Seat(actor, actor.open.remote())
-
     def _next(self, since: float) -> tuple[_Seat, Any] | None:
         """Wait for an actor to do something, and return what; None if there is none to wait for any longer."""
         while True:
             tasks = {seat.task: seat for seat in self._seats if seat.task is not None}
+            if not tasks:
+                return None
             ready, _ = ray.wait(list(tasks), num_returns=1, timeout=_LOOK)
             if ready:
                 return tasks[ready[0]], self._result(tasks[ready[0]])
-            gone = time.monotonic() - since > self._patience and all(seat.opening for seat in self._seats)
-            if gone or self._stillborn >= MOST_STILLBORN:
+            if all(seat.opening for seat in self._seats) and time.monotonic() - since > self._patience:
                 return None
 
+    def _begin(self) -> float:
+        """Fill seats that stayed empty, and return the time."""
+        self._stillborn = 0
+        for seat in self._seats:
+            if seat.opening and seat.task is None:
+                self._replace(seat)
+        return time.monotonic()
+
     def _result(self, seat: _Seat) -> Any:
-        """Take what an actor returned; if it is dead, put another in its place."""
-        task, seat.task = seat.task, None
+        """Take what an actor returned; if it is dead, or has no model to ask, put another in its place."""
+        task, seat.task, dead = seat.task, None, False
         try:
             result = ray.get(task)
         except RayTaskError as error:
             result = BackendError(f"the backend in an actor raised {error.cause!r}", may_have_run=True)
-            if seat.opening:
-                self._replace(seat)
         except RayError as error:
             result = BackendTimeout(
                 f"an actor died with its queries, and another takes its place ({_first_line(error)})"
             )
+            dead = True
+        if isinstance(result, Facts):
+            result = self._checked(seat, result)
+        if seat.opening and not isinstance(result, Facts):
+            self._stillborn, self._why = self._stillborn + 1, f"; the last said: {result}"
+        if dead or seat.opening:
             self._replace(seat)
-        else:
-            if isinstance(result, Facts):
-                result = self._checked(seat, result)
         return result
 
     def _replace(self, seat: _Seat) -> None:
-        self._stillborn += seat.opening
+        """Start an actor in a seat, unless so many came to nothing that it stays empty for this call."""
         with suppress(RayError):
             ray.kill(seat.actor)
+        seat.opening = True
         if self._stillborn < MOST_STILLBORN:
-            fresh = self._seat()
-            seat.actor, seat.task, seat.opening = fresh.actor, fresh.task, True
+            seat.actor = self._make()
+            seat.task = seat.actor.open.remote()
 
     def _checked(self, seat: _Seat, facts: Facts) -> Facts | PbsdkError:
         """Admit an actor that has its model open, if it is the model of the others."""
@@ -161,10 +169,7 @@ class Pool:
 
     def _nobody(self) -> BackendUnavailable:
         if self._stillborn >= MOST_STILLBORN:
-            return BackendUnavailable(
-                f"{self._stillborn} actors in a row died while opening the model: is there enough memory for it?",
-                retryable=False,
-            )
+            return BackendUnavailable(f"{self._stillborn} actors in a row came to nothing{self._why}", retryable=False)
         return BackendUnavailable(
             f"no actor had its model open after {self._patience:g} s; is there room in the cluster?"
         )
