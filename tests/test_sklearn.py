@@ -25,10 +25,10 @@ class SpelledOut(PromptBoostingClassifier):
         tags.input_tags.two_d_array = True
         return tags
 
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None):
         X, y = validate_data(self, X, y)
         self._quantiles = np.quantile(X, [0.2, 0.4, 0.6, 0.8], axis=0)
-        return super().fit(X, y)
+        return super().fit(X, y, sample_weight)
 
     def predict(self, X):
         check_is_fitted(self)
@@ -57,6 +57,12 @@ def estimator(kind):
     return kind(FakeBackend(vocabulary_size=200, signal=8), PROMPTS, rounds=10, random_state=0)
 
 
+def not_promised(_):
+    return {
+        "check_sample_weight_equivalence_on_dense_data": "a text that stands there twice is in two folds of cross-validation, one that weighs 2 in one"
+    }
+
+
 def test_check_estimator_finds_nothing_wrong():
     with pytest.warns(SkipTestWarning, match="requires input"):
         results = check_estimator(estimator(PromptBoostingClassifier), on_fail=None)
@@ -64,6 +70,6 @@ def test_check_estimator_finds_nothing_wrong():
     assert [result["check_name"] for result in results if result["status"] != "passed"] == []
 
 
-@parametrize_with_checks([estimator(SpelledOut)])
+@parametrize_with_checks([estimator(SpelledOut)], expected_failed_checks=not_promised)
 def test_the_estimator_passes_the_checks_for_numbers_spelled_out(estimator, check):
     check(estimator)

@@ -23,7 +23,7 @@ __all__ = ["class_weights", "in_proportion", "read_sample_weight"]
 
 def read_sample_weight(given: Any, count: int) -> Floats | None:
     """Read a weight for each of `count` texts; a single number is the same for all."""
-    if given is None or (np.ndim(given) == 0 and not isinstance(given, str)):
+    if given is None or isinstance(given, int | float | np.number):
         return None
     try:
         weights = np.asarray(given, dtype=np.float64)
@@ -36,6 +36,8 @@ def read_sample_weight(given: Any, count: int) -> Floats | None:
     if not (np.isfinite(weights).all() and (weights >= 0).all()):
         at = int(np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))[0])
         raise InputError(f"sample_weight[{at}] is {weights[at]}; weights must be finite and at least 0")
+    if not weights.any():
+        raise InputError("every sample_weight is zero; give some text a weight")
     return weights
 
 
