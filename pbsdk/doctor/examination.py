@@ -15,6 +15,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
@@ -48,7 +49,10 @@ class Doctor:
             names = BACKENDS.names()
         except Exception as error:  # noqa: BLE001 - pbsdk may be on the path without being installed
             core, extras, names = [Package("pbsdk", __version__, f"not installed ({error}): pip install pbsdk")], [], []
-        (tried, *backends) = self._try([_CORE, *names])
+        with ThreadPoolExecutor(
+            2
+        ) as both:  # nearly all of the time goes into importing numba for the one, torch for the others
+            (tried,), backends = both.map(self._try, ([_CORE], names))
         broken = [str(package) for package in core if package.problem]
         folders = {folder: what for backend in backends for what, folder in backend.folders.items()}
         return Health(
