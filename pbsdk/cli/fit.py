@@ -6,7 +6,7 @@ It can be stopped at any time. What was answered is in the run folder, and the s
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -21,6 +21,7 @@ from pbsdk.cli._common import (
     Encoding,
     LabelColumn,
     Markers,
+    Missing,
     Money,
     Options,
     PairColumn,
@@ -35,10 +36,12 @@ from pbsdk.cli._common import (
     Tokens,
     Total,
     budget_of,
+    naming_rows,
     plainly,
     read_options,
     remembered,
     room_for,
+    rows_of,
     sends,
     show,
 )
@@ -90,9 +93,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
-    missing: Annotated[
-        Literal["refuse", "drop"], typer.Option(help="What to do with rows that lack a text or a label.")
-    ] = "refuse",
+    missing: Missing = "refuse",
     split: Split = None,
     encoding: Encoding = "utf-8",
     delimiter: Delimiter = None,
@@ -197,7 +198,10 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         with connect(backend, run=run, budget=limits, **options) as lm:
             before = sends(lm.audit())
             clf = PromptBoostingClassifier(lm, prompts, **settings)
-            clf.fit(train.examples, train.labels, validation=None if dev is None else (dev.examples, dev.labels))
+            held_out = None if dev is None else (dev.examples, dev.labels)
+            checked = None if dev is None else rows_of(validation or data, dev)
+            with naming_rows(texts=rows_of(data, train), validation_texts=checked):
+                clf.fit(train.examples, train.labels, validation=held_out)
             clf.save(output, backend=remembered(backend, options))
             if dev is not None:  # they chose the number of rounds, and their accuracy is reported
                 warn_of_reuse(read_examples(dev.examples), choosers(prompts))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,8 +14,12 @@ from pbsdk.cli._common import (
     Attempts,
     Backend,
     Budget,
+    Delimiter,
     Demonstrations,
+    Encoding,
     LabelColumn,
+    Markers,
+    Missing,
     Money,
     Options,
     PairColumn,
@@ -28,12 +34,17 @@ from pbsdk.cli._common import (
     budget_of,
     connected,
     cure_of,
+    naming_rows,
     plainly,
     read_options,
+    rows_of,
     show,
     typed,
 )
 from pbsdk.errors import InputError
+
+if TYPE_CHECKING:
+    from pbsdk.data.loading import LabelledTexts
 
 __all__ = ["plan"]
 
@@ -76,6 +87,10 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     pair_column: PairColumn = None,
+    missing: Missing = "refuse",
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    markers: Markers = "refuse",
     as_json: AsJson = False,
 ) -> None:
     """Show what a fit and a prediction will take, and whether the budget allows it; nothing is sent.
@@ -109,25 +124,66 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
             price_per_1k_tokens=price_per_1k_tokens,
             strict=strict,
         )
+        reading: dict[str, Any] = {"text": text_column, "pair": pair_column}
+        reading |= {"missing": missing, "encoding": encoding, "delimiter": delimiter}
         sets = [
-            None if file is None else load_table(file, text=text_column, label=label_column, pair=pair_column)
-            for file in (train, validation)
+            None if file is None else load_table(file, label=label_column, **reading) for file in (train, validation)
         ]
-        asked = None if predict is None else stream_table(predict, text=text_column, pair=pair_column, labelled=False)
+        asked = None if predict is None else _Streamed(predict, stream_table(predict, labelled=False, **reading))
         with connected(model, backend, read_options(option), run=run, budget=limits) as lm:
             classifier = (
                 PromptBoostingClassifier(
-                    lm, prompts, n_prompts=n_prompts, demonstrations=demonstrations, random_state=seed
+                    lm,
+                    prompts,
+                    n_prompts=n_prompts,
+                    demonstrations=demonstrations,
+                    markers=markers,
+                    random_state=seed,
                 )
                 if model is None
-                else load_classifier(model, lm)
+                else load_classifier(model, lm, markers=markers)
             )
             fit, held_out = [None if data is None else (data.examples, data.labels) for data in sets]
-            texts = None if asked is None else (text for chunk in asked for text in chunk.examples)
             early: dict[str, Any] = {"early_exit": early_exit, "max_changed": max_changed}
-            found = plan_classifier(classifier, fit, validation=held_out, predict=texts, like=like, **early).worded(
-                cure_of
-            )
+            whole, dev = [
+                None if file is None or given is None else rows_of(file, given)
+                for file, given in zip((train, validation), sets, strict=True)
+            ]
+            with naming_rows(texts=partial(_place, whole, asked), validation_texts=dev):
+                found = plan_classifier(classifier, fit, validation=held_out, predict=asked, like=like, **early)
+            found = found.worded(cure_of)
     show(found, found.to_dict(), as_json=as_json)
     if not found.allowed:
         raise typer.Exit(3)
+
+
+class _Streamed(Iterator[Any]):
+    """The texts of a long file, one after the other, which remembers where the last of them are."""
+
+    def __init__(self, file: Path, chunks: Iterator[LabelledTexts]) -> None:
+        self._file = file
+        self._chunks = chunks
+        self._last: list[tuple[int, LabelledTexts]] = []
+        self._texts: Iterator[Any] = iter(())
+        self.count = 0
+
+    def __next__(self) -> Any:
+        for text in self._texts:
+            return text
+        chunk = next(self._chunks)
+        self._last = [*self._last[-1:], (self.count, chunk)]
+        self.count += len(chunk)
+        self._texts = iter(chunk.examples)
+        return next(self)
+
+    def place(self, at: int) -> str:
+        """Say where one of the texts that were read last is."""
+        start, chunk = next((start, chunk) for start, chunk in reversed(self._last) if start <= at)
+        return rows_of(self._file, chunk)(at - start)
+
+
+def _place(whole: Callable[[int], str] | None, asked: _Streamed | None, at: int) -> str:
+    """Say where a text is that an error names: among those to predict, once these are read, or those to fit."""
+    if asked is not None and (asked.count or whole is None):
+        return asked.place(at)
+    return f"texts[{at}]" if whole is None else whole(at)

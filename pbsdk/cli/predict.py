@@ -39,8 +39,10 @@ from pbsdk.cli._common import (
     Total,
     budget_of,
     connected,
+    naming_rows,
     plainly,
     read_options,
+    rows_of,
     say,
     sends,
     show,
@@ -231,7 +233,10 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         table = verdicts.columns
         kept = earlier_rows(output, table, texts.table, spreadsheet=spreadsheet) if retry_failed else None
         verdicts.keep(kept.values() if kept else ())
-        with connected(model, backend, options, run=run, budget=limits, engine=engine) as lm:
+        with (
+            connected(model, backend, options, run=run, budget=limits, engine=engine) as lm,
+            naming_rows(texts=None if files or kept else rows_of(data, texts)),
+        ):
             before = sends(lm.audit())
             # One bar for all files, not one for each chunk.
             clf = load_classifier(model, lm, markers=markers, progress=False if files else progress)

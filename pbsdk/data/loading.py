@@ -69,7 +69,12 @@ class LabelledTexts:
         """Return the rows asked for, in that order."""
         chosen = list(rows)
         labels = [self.labels[row] for row in chosen] if self.labels else []
-        return LabelledTexts([self.examples[row] for row in chosen], labels)  # type: ignore[arg-type] # one kind
+        rows = [self.rows[row] for row in chosen] if self.rows else ()
+        return LabelledTexts([self.examples[row] for row in chosen], labels, self.table, rows)  # type: ignore[arg-type] # one kind
+
+    def place(self, at: int) -> str:
+        """Say where one of them is in its table."""
+        return self.table.place(self.rows[at] if self.rows else at)
 
 
 def load_table(  # noqa: PLR0913 - independent settings, all keywords

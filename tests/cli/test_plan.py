@@ -31,3 +31,30 @@ def test_plan_says_what_it_will_cost_and_sends_nothing(trained, tmp_path):
         before[fact] for fact in ("verdict", "budget", "scopes", "held")
     ]
     assert "name=value" in called("plan", train, *fake, "--option", "batch_size").stderr
+
+
+def test_a_text_that_cannot_be_asked_about_is_named_by_its_row_in_the_file(tmp_path, trained):
+    files = {
+        "train.csv": "text,label\nfine,a\n,\na <mask>,b\n",
+        "good.csv": "text,label\nfine,a\ndull,b\n",
+        "new.csv": "text\nx\ny <mask>\n",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, "utf-8")
+    common = ("--backend", "fake", "--run", tmp_path / "run")
+    for arguments, place in (
+        (("plan", tmp_path / "train.csv", "--missing", "drop"), "line 4 of train.csv"),
+        (
+            ("plan", tmp_path / "good.csv", "--validation", tmp_path / "train.csv", "--missing", "drop"),
+            "line 4 of train.csv",
+        ),
+        (("plan", tmp_path / "good.csv", "--predict", tmp_path / "new.csv"), "line 3 of new.csv"),
+        (("plan", "--predict", tmp_path / "new.csv"), "line 3 of new.csv"),
+        (("fit", tmp_path / "train.csv", "--missing", "drop", "--output", tmp_path / "m.json"), "line 4 of train.csv"),
+        (("predict", trained / "model.json", tmp_path / "new.csv"), "line 3 of new.csv"),
+    ):
+        refused = called(*arguments, *common)
+        assert refused.returncode == 1
+        assert f"{place} contains '<mask>'" in refused.stderr
+        assert "--markers escape" in refused.stderr
+    assert called("plan", "--predict", tmp_path / "new.csv", *common, "--markers", "escape").returncode == 0

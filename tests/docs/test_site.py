@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 
 import pytest
 from helpers.browser import BROWSER, FLAGS, in_browser
-from helpers.pages import DOCS, ROOT
+from helpers.pages import DOCS, ROOT, blocks
 from typer.main import get_command
 
 import pbsdk
@@ -161,3 +161,9 @@ def test_doctests_are_shown_as_code(site):
     shown = (site / "reference" / "loading.html").read_text("utf-8")
     assert 'class="language-pycon highlight"' in shown
     assert "<blockquote>" not in shown
+
+
+def test_no_line_of_code_on_the_home_page_is_clipped():
+    code = [line for block in blocks("index.md") for line in block.code.splitlines() if block.kind != "text"]
+    assert len(code) > 10
+    assert max(map(len, code)) <= 86, "a window of 1280 pixels shows 88 characters"
