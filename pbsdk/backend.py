@@ -6,7 +6,8 @@ batch of `MaskedQuery` with one `MaskDistribution` each. Nothing else of the mod
 
 A `MaskedQuery` is a text in parts: words of the prompt, input texts, and one mask. The parts let an
 adapter shorten an input that is too long without touching the prompt or the mask, and let it read
-an input as plain text even if it looks like a control token.
+an input as plain text even if it looks like a control token. For models that are asked in conversations, parts of the
+kind `turn` say where somebody else begins to speak.
 
 Answers are defined in `pbsdk.distribution`, reading what a server says in `pbsdk.foreign`; adapters find everything they need here.
 """
@@ -103,9 +104,13 @@ class Phase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A piece of a query: prompt words, an input text, or the mask."""
+    """A piece of a query: prompt words, an input text, the mask, or the end of somebody's turn.
 
-    kind: Literal["prompt", "input", "mask"]
+    What stands before the first `turn` is the instruction; then user and assistant take turns, and the user is the last. The text of a
+    `turn` is what separates both where the query is read as one text.
+    """
+
+    kind: Literal["prompt", "input", "mask", "turn"]
     text: str = ""
 
 
@@ -319,6 +324,8 @@ class Abilities:
     """`last` for a causal model, which reads nothing after the mask."""
     batch_size: int = 1
     """The most queries that one call of `fill` takes."""
+    turns: bool = False
+    """It is asked in conversations: demonstrations come to it as turns (parts of the kind `turn`)."""
 
 
 @dataclass(frozen=True)

@@ -85,7 +85,7 @@ class Keeping:
         parameters = {"head": cls._head_of(saved, path), "label_names": names, **parameters}
         loaded = cls(backend, **parameters, prompts=list(saved.templates), style=saved.style)
         loaded.classes_ = _read_classes(saved.classes, path)
-        loaded.templates_ = saved.filled_templates()
+        loaded.templates_ = [template.put_to(backend.abilities) for template in saved.filled_templates()]
         loaded.fitted_ = saved.fitted(token_finder(backend.vocabulary, path))
         loaded.history_ = ()
         loaded.facts_ = saved.facts

@@ -58,6 +58,7 @@ class PluginGroup:
 
 
 _EXTRAS = {
+    "gemini": "remote",
     "gguf": "gguf",
     "http": "remote",
     "huggingface": "remote",

@@ -36,7 +36,7 @@ from pbsdk.backend import (
 )
 from pbsdk.errors import BackendError, BackendUnavailable, BadAnswer, InputError, QueryRefused
 from pbsdk_backends._remote.cutting import shortened
-from pbsdk_backends._remote.keys import describe_keys
+from pbsdk_backends._remote.keys import HUGGING_FACE, describe_keys
 from pbsdk_backends._remote.parallel import Job
 from pbsdk_backends._remote.transport import Network, NetworkOptions, Transport, read_json, setup_error, validated
 
@@ -97,7 +97,7 @@ class HuggingFaceBackend(MaskedLMBackend):
         if top_k < 1 or max_characters < 1 or not mask_token:
             raise InputError("top_k and max_characters must be at least 1, and mask_token must not be empty")
         address = url or f"{SERVERLESS}/{model}"
-        self._transport = Transport(address, Network.of(network), key=api_key, own=["hf_token"])
+        self._transport = Transport(address, Network.of(network), key=api_key, own=[HUGGING_FACE])
         self._top_k = top_k
         self._count: int | None = None
         self._lock = threading.Lock()

@@ -196,6 +196,7 @@ def _add_own(app: FastAPI, desk: Desk) -> None:
         # A whole answer is narrowed here, so that less is sent.
         chosen=abilities.chosen or abilities.whole,
         mask=abilities.mask,
+        turns=abilities.turns,
         max_batch=max(1, min(desk.max_batch, abilities.batch_size, LARGEST_ANSWER // max(1, 2 * size))),
         open_vocabulary=open_words is not None,
         vocabulary_size=size,

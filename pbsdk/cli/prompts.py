@@ -46,6 +46,7 @@ Pool = Annotated[
     typer.Argument(help="A pool's name or JSON file.", show_default=False, autocompletion=_completion.pools),
 ]
 Causal = Annotated[bool, typer.Option("--causal", help="As a causal model reads them: the mask comes last.")]
+Chat = Annotated[bool, typer.Option("--chat", help="As a model that is asked in conversations is asked.")]
 
 
 @prompts.callback()
@@ -77,18 +78,20 @@ def list_pools(*, as_json: AsJson = False) -> None:
 
 
 @prompts.command("show", cls=Command)
-def show_pool(name: Pool, *, causal: Causal = False, as_json: AsJson = False) -> None:
+def show_pool(name: Pool, *, causal: Causal = False, chat: Chat = False, as_json: AsJson = False) -> None:
     """Show the prompts of a pool, one per line; a line break within a prompt is shown as \\n.
 
     Examples:
         pbsdk prompts show topic
         pbsdk prompts show topic --causal
+        pbsdk prompts show topic --chat
     """  # noqa: D301 - shown
     from pbsdk.queries.pools import load_pool
 
     with plainly():
         pool = load_pool(name)
-    text = "\n".join(prompt.replace("\n", "\\n") for prompt in _prompts(pool, causal=causal))
+    prompts = (pool.prompts_turns if chat else []) or _prompts(pool, causal=causal or chat)
+    text = "\n".join(prompt.replace("\n", "\\n") for prompt in prompts)
     show(text, pool.model_dump(exclude_none=True), as_json=as_json)
 
 

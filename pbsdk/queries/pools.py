@@ -84,8 +84,8 @@ class Refinement(BaseModel):
 class PromptPool(BaseModel):
     """A pool of prompts as a JSON file holds it.
 
-    `prompts` are for models that read both sides of the mask, `prompts_mask_last` for causal ones;
-    one of the two may be left out. `made` says how, if a model wrote them, and `refined` how they were
+    `prompts` are for models that read both sides of the mask, `prompts_mask_last` for causal ones, `prompts_turns` for those that
+    are asked in conversations; what is left out is replaced by what is there. `made` says how, if a model wrote them, and `refined` how they were
     chosen, if examples chose them.
     """
 
@@ -95,16 +95,15 @@ class PromptPool(BaseModel):
     about: str = ""
     prompts: list[str] = Field(default_factory=list)
     prompts_mask_last: list[str] = Field(default_factory=list)
+    prompts_turns: list[str] = Field(default_factory=list)
     made: Provenance | None = None
     refined: Refinement | None = None
 
     def templates(self, abilities: Abilities) -> list[Template]:
         """Return the prompts written for this kind of model, or else those of the other kind."""
-        chosen = (
-            self.prompts_mask_last or self.prompts
-            if abilities.mask == "last"
-            else self.prompts or self.prompts_mask_last
-        )
+        causal = self.prompts_mask_last or self.prompts
+        last = self.prompts_turns or causal if abilities.turns else causal or self.prompts_turns
+        chosen = last if abilities.mask == "last" else self.prompts or self.prompts_mask_last
         return [Template(prompt) for prompt in chosen]
 
 
@@ -179,8 +178,8 @@ def fit_templates(templates: Sequence[Template], abilities: Abilities, *, pairs:
     if twice:
         raise TemplateError(f"the prompt {twice.source!r} is in the pool twice; leave one out")
     if abilities.mask == "anywhere":
-        return list(templates)
-    ending = [template.ending_at_mask() for template in templates]
+        return [template.put_to(abilities) for template in templates]
+    ending = [template.ending_at_mask().put_to(abilities) for template in templates]
     distinct = list(dict.fromkeys(ending))
     if len(distinct) < len(ending):
         same = _repeated(ending)

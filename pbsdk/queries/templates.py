@@ -22,6 +22,9 @@ shown as what follows `<examples>`, with its own text and the name of its class.
 >>> shown = [Demonstration.of(Example("Ten euros!"), 0), Demonstration.of(Example("It's late."), 1)]
 >>> more.filled(["billing", "shipping"], shown).query(Example("Where is it?")).text()
 "One of: billing, shipping.\n\nTen euros! It is billing.\n\nIt's late. It is shipping.\n\nWhere is it? It is <mask>."
+
+To a model that is asked in conversations (`turns`) such a template is one: what stands before `<examples>` is the instruction, each
+demonstration is a question and its answer, and the classes are named in the order in which they are shown.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Literal, NamedTuple, Self
 
-from pbsdk.backend import MaskedQuery, Part, Phase, digest
+from pbsdk.backend import Abilities, MaskedQuery, Part, Phase, digest
 from pbsdk.errors import TemplateError
 from pbsdk.queries.examples import Example
 
@@ -113,12 +116,13 @@ class Template:
     """A pattern with `<input>`, perhaps `<input2>`, and one `<mask>`; perhaps `<labels>` and `<examples>` before them.
 
     `source` is the pattern in pbsdk's notation, and its name in saved models. `labels` and `demonstrations` are
-    what a template with `<labels>` or `<examples>` was filled with.
+    what a template with `<labels>` or `<examples>` was filled with; `turns` says that it is put to the model as a conversation.
     """
 
     source: str
     labels: tuple[str, ...] = field(default=(), repr=False)
     demonstrations: tuple[Demonstration, ...] = field(default=(), repr=False)
+    turns: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
@@ -158,7 +162,11 @@ class Template:
 
     def with_examples(self) -> Template:
         """Return the template with a place for demonstrations: its own, or else in front."""
-        return self if self.has_examples else Template(EXAMPLES + self.source)
+        return self if self.has_examples else replace(self, source=EXAMPLES + self.source)
+
+    def put_to(self, abilities: Abilities) -> Template:
+        """Return the template as this kind of model is asked."""
+        return self if self.turns == abilities.turns else replace(self, turns=abilities.turns)
 
     def filled(self, labels: Sequence[str], demonstrations: Sequence[Demonstration] = ()) -> Template:
         """Return the template with the names of the classes and with demonstrations; a plain one as it is."""
@@ -186,15 +194,38 @@ class Template:
 
     @cached_property
     def _segments(self) -> tuple[str, ...]:
-        before, examples, asked = self.source.rpartition(EXAMPLES)
-        segments = self._split(asked.lstrip() if examples else asked)
-        shown = "".join(self._demonstrated(segments, one) + _BETWEEN for one in self.demonstrations)
-        literal = before.replace(LABELS, ", ".join(self.labels)) + shown
-        return (literal, *segments) if literal else segments
+        before = self.source.rpartition(EXAMPLES)[0]
+        shown = "".join(self._demonstrated(self._asked, one) + _BETWEEN for one in self.demonstrations)
+        literal = self._named(before) + shown
+        return (literal, *self._asked) if literal else self._asked
 
-    def _split(self, source: str) -> tuple[str, ...]:
-        pieces = re.split(f"({INPUT}|{INPUT2}|{MASK})", source)
-        return tuple(piece.replace(LABELS, ", ".join(self.labels)) for piece in pieces if piece)
+    @cached_property
+    def _asked(self) -> tuple[str, ...]:
+        """What follows `<examples>`, in segments."""
+        _, examples, asked = self.source.rpartition(EXAMPLES)
+        pieces = re.split(f"({INPUT}|{INPUT2}|{MASK})", asked.lstrip() if examples else asked)
+        return tuple(self._named(piece) for piece in pieces if piece)
+
+    def _named(self, text: str) -> str:
+        """Return a text with the names of the classes: in their own order, or, in a conversation, as they are shown."""
+        order = dict.fromkeys(one.label for one in self.demonstrations) if self.turns else {}
+        names = [self.labels[label] for label in dict.fromkeys([*order, *range(len(self.labels))])]
+        return text.replace(LABELS, ", ".join(names))
+
+    @cached_property
+    def _said(self) -> tuple[Part, ...]:
+        """What a conversation begins with, up to the question: the instruction, and demonstrations as turns."""
+        before, examples, _ = self.source.rpartition(EXAMPLES)
+        instruction = self._named(before).strip()
+        if not examples or not (instruction or self.demonstrations):
+            return ()
+        parts = [Part("prompt", instruction), Part("turn", _BETWEEN)] if instruction else [Part("turn")]
+        for one in self.demonstrations:
+            question = _plain(self._asked, Example(*one.texts))
+            asked = "".join(part.text for part in question[: [part.kind for part in question].index("mask")])
+            answer = Part("prompt", self.labels[one.label])
+            parts += [Part("prompt", asked.strip()), Part("turn", " "), answer, Part("turn", _BETWEEN)]
+        return tuple(parts)
 
     def _demonstrated(self, segments: Sequence[str], shown: Demonstration) -> str:
         """Return a demonstration as the asked part has it."""
@@ -222,7 +253,12 @@ class Template:
                 setting="style",
                 value='"plain"',
             )
-        parts = _plain(self._segments, example) if style == "plain" else self._as_in_paper(example)
+        if style == "paper":
+            parts = self._as_in_paper(example)
+        elif self.turns:
+            parts = (*self._said, *_plain(self._asked, example))
+        else:
+            parts = _plain(self._segments, example)
         return MaskedQuery(parts, example.id, self.name(style), phase)
 
     def name(self, style: Style = "plain") -> str:
@@ -250,7 +286,7 @@ class Template:
                 f"the prompt {self.source!r} has {' and '.join(lost)} after the mask, which a causal model never reads; "
                 f"put the mask last, such as {' '.join([*lost, before.strip()]).strip()} {MASK}"
             )
-        return Template(before.rstrip() + (" " if before != before.rstrip() else "") + MASK)
+        return replace(self, source=before.rstrip() + (" " if before != before.rstrip() else "") + MASK)
 
 
 def shown_by_any(templates: Sequence[Template]) -> Callable[[Example], bool]:

@@ -290,6 +290,7 @@ class _Abilities(BaseModel):
     chosen: StrictBool
     mask: Literal["anywhere", "last"]
     batch_size: _Count
+    turns: StrictBool = False
 
 
 class _Header(BaseModel):

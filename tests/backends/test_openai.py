@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import pickle
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,6 +15,8 @@ from pbsdk.backend import MaskedQuery, Part
 from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable
 from pbsdk.ledger.budget import QueryBudget
 from pbsdk.metering.meter import MeteredBackend
+from pbsdk.queries.examples import Example
+from pbsdk.queries.templates import Demonstration, Template
 from pbsdk.testing import BackendContract, FakeBackend
 from pbsdk_backends.openai import OpenAIBackend
 
@@ -30,8 +34,8 @@ class TestContract(BackendContract):
 @pytest.mark.parametrize(
     ("script", "api", "top", "requests"),
     [
-        ({"completions": 5}, "completions", 5, 2),
-        ({"completions": 7}, "completions", 7, 2),
+        ({"completions": 5}, "completions", 5, 2 + 1),
+        ({"completions": 7, "chat": 5}, "completions", 7, 2 + 2),
         ({"completions": 20}, "completions", 20, 2),
         ({"completions": 20, "refusal": "no"}, "completions", 20, 8),
         ({"completions": 60, "refusal": "no"}, "completions", 50, 7),
@@ -203,6 +207,33 @@ def test_a_chat_server_that_begins_a_new_turn_is_shown_a_blank():
         assert server.asked[-1].json["messages"][0] == {"role": "system", "content": "Guess."}
 
 
+@pytest.mark.parametrize("opening", ["told", ""])
+def test_prompts_that_show_demonstrations_are_conversations(opening):
+    names, shown = ["shipping", "billing"], [Demonstration.of(Example("Ten euros!"), 1)]
+    with scripted(OpenAIScript(chat=20, opening=opening)) as server:
+        for options in ({}, {"instruction": "Think."}):
+            with OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat", **options) as backend:
+                assert backend.abilities.turns
+                source = "One of: <labels>.\n\n<examples>Text: <input>\nKind: <mask>"
+                template = Template(source).put_to(backend.abilities).filled(names, shown)
+                asked = template.query(Example("Where is it?"))
+                (answer,) = backend.fill([asked])
+                assert 0 < answer.read_tokens <= backend.most_tokens(asked)
+                told = "Think.\n\n" if options else ""
+                assert server.asked[-1].json["messages"] == [
+                    {"role": "system", "content": f"{told}One of: billing, shipping."},
+                    {"role": "user", "content": "Text: Ten euros!\nKind:"},
+                    {"role": "assistant", "content": "billing"},
+                    {"role": "user", "content": "Text: Where is it?\nKind:"},
+                ]
+                assert "continue_final_message" not in server.asked[-1].json
+
+
+def test_completions_are_asked_in_one_text():
+    with scripted(OpenAIScript(completions=20)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+        assert not backend.abilities.turns
+
+
 @pytest.mark.parametrize("opening", ["told", "last"])
 def test_a_chat_server_that_goes_on_with_a_turn_is_given_its_beginning(opening):
     """vLLM has to be told; llama.cpp, which takes either, and others go on by themselves."""
@@ -278,6 +309,155 @@ def test_one_token_twice_is_a_bad_answer():
         backend = OpenAIBackend("tiny", url=server.url, api="completions", top=1)
         with backend, pytest.raises(BadAnswer, match="twice"):
             backend.fill([query("x")])
+
+
+def wants(reply, *, error):
+    """A refusal in OpenAI's form, unless all is well."""
+    return reply if not error else json_reply({"error": {"message": error, "type": "invalid_request_error"}}, 400)
+
+
+def gpt5(asked):
+    """GPT-5's manner: another name for the field, and log-probabilities only without reasoning."""
+    if asked.path == "/v1/completions":
+        return json_reply({"error": {"message": "This is a chat model"}}, 404)
+    said = asked.json
+    error = "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead." if "max_tokens" in said else ""
+    if said.get("reasoning_effort") != "none":
+        error = error or "logprobs are not supported with reasoning models."
+    return wants(OpenAIScript(model="gpt-5.2", chat=20)(asked), error=error)
+
+
+def together(asked):
+    """Together's manner: the number itself, and an answer in the form of completions."""
+    said = asked.json
+    if type(said["logprobs"]) is not int or "top_logprobs" in said:
+        return wants(None, error="logprobs must be an integer between 0 and 20")
+    answer = OpenAIScript(completions=20)(
+        replace(
+            asked,
+            path="/v1/completions",
+            body=json.dumps({"model": "tiny", "logprobs": said["logprobs"], "prompt": "x"}).encode(),
+        )
+    )
+    return json_reply({}, 404) if asked.path == "/v1/completions" else answer
+
+
+def xai(asked):
+    if asked.path != "/v1/chat/completions" or asked.json["top_logprobs"] > 8:
+        return wants(None, error="no")
+    return OpenAIScript(model="grok-4", chat=8)(asked)
+
+
+def openrouter(asked):
+    """A router that takes any backend, unless told that it must take all fields."""
+    strict = asked.json.get("provider", {}).get("require_parameters", False)
+    return OpenAIScript(model="some/model", chat=20, silent=not strict)(asked)
+
+
+@pytest.mark.parametrize(
+    ("provider", "model", "answer", "top", "most"),
+    [
+        ("openai", "gpt-5.2", gpt5, 20, 6),
+        ("together", "tiny", together, 20, 5),
+        ("xai", "grok-4", xai, 8, 3),
+        ("openrouter", "some/model", openrouter, 20, 3),
+    ],
+)
+def test_a_preset_speaks_the_providers_dialect(provider, model, answer, top, most):
+    with (
+        scripted(answer) as server,
+        OpenAIBackend(model, url=f"{server.url}/v1", provider=provider) as backend,
+    ):
+        assert (backend.identity.details["api"], backend.abilities.top) == ("chat", top)
+        assert len(server.asked) <= most
+        assert len(backend.fill([query("x")])[0].codes) == top
+
+
+@pytest.mark.parametrize(("model", "answer"), [("gpt-5.2", gpt5), ("tiny", together), ("some/model", openrouter)])
+def test_without_its_preset_the_same_server_shows_nothing(model, answer):
+    with scripted(answer) as server, pytest.raises(ModelUnusable):
+        OpenAIBackend(model, url=f"{server.url}/v1")
+
+
+def test_a_field_that_is_called_otherwise_is_found_out():
+    def answer(asked):
+        old = "max_tokens" in asked.json and asked.path.endswith("chat/completions")
+        error = "Unsupported parameter: use 'max_completion_tokens' instead." if old else ""
+        return wants(OpenAIScript(chat=20)(asked), error=error)
+
+    with scripted(answer) as server, OpenAIBackend("tiny", url=f"{server.url}/v1", api="chat") as backend:
+        backend.fill([query("x")])
+        assert server.asked[-1].json["max_completion_tokens"] == 1
+
+
+def test_a_preset_of_ones_own_is_a_dictionary_or_a_file(tmp_path, monkeypatch):
+    monkeypatch.setenv("MINE_KEY", "my-key")
+    monkeypatch.setenv("OPENAI_API_KEY", "not for them")
+    own = {
+        "keys": ["OPENAI_API_KEY", "MINE_KEY"],
+        "hosts": ["127.0.0.1"],
+        "header": "x-key",
+        "api": "chat",
+        "top": 7,
+        "body": {"routing": {"strict": True}},
+        "headers": {"X-Team": "search"},
+    }
+    with scripted(OpenAIScript(chat=20)) as server:
+        own["url"] = f"{server.url}/v1"
+        (tmp_path / "mine.json").write_text(json.dumps(own))
+        for provider in (own, tmp_path / "mine.json", str(tmp_path / "mine.json")):
+            with OpenAIBackend("tiny", provider=provider, prefill=False, body={"seed": 1}) as backend:
+                backend.fill([query("x")])
+                assert backend.abilities.top == 7
+                assert json.loads(backend.identity.details["body"]) == {"routing": {"strict": True}, "seed": 1}
+            sent = server.asked[-1]
+            assert (sent.headers["x-key"], sent.headers["X-Team"]) == ("my-key", "search")
+            assert (sent.json["routing"], sent.json["seed"]) == ({"strict": True}, 1)
+            again = pickle.loads(pickle.dumps(backend))
+            again.fill([query("x")])
+            assert server.asked[-1].headers["X-Team"] == "search"
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"provider": "nobody"}, "neither a preset nor a JSON file; the presets are openai, azure"),
+        ({"provider": "azure"}, "give url="),
+        ({"provider": {"limit": 3}}, "limit: Extra inputs are not permitted; a preset may have about, url"),
+        (
+            {"provider": {"url": "http://127.0.0.1:9", "body": {"temperature": 0}}},
+            "'temperature' is set by the adapter",
+        ),
+        ({"provider": {"models": [{"pattern": "("}]}}, "no regular expression"),
+        ({"body": {"n": 2}}, "'n' is set by the adapter"),
+    ],
+)
+def test_a_preset_that_cannot_work_is_refused(options, message):
+    with pytest.raises(InputError, match=re.escape(message)):
+        OpenAIBackend("tiny", **options)
+
+
+@pytest.mark.parametrize(
+    ("script", "chosen"),
+    [
+        ({"completions": 30, "chat": 60}, "completions (top 30)"),
+        ({"completions": 20, "chat": 20}, "completions (top 20)"),
+        ({"completions": 7, "chat": 5}, "completions (top 7), since chat shows only 5"),
+        ({"completions": 5}, "completions (top 5), since chat can't be used (127.0.0.1"),
+    ],
+)
+def test_completions_are_preferred_unless_chat_shows_more(script, chosen):
+    with scripted(OpenAIScript(**script)) as server, OpenAIBackend("tiny", url=f"{server.url}/v1") as backend:
+        assert backend.chosen.startswith(chosen)
+
+
+def test_chat_is_taken_where_it_shows_more_and_that_is_said():
+    with (
+        scripted(OpenAIScript(completions=5, chat=20)) as server,
+        pytest.warns(UserWarning, match=r"asked by chat \(top 20\), since completions show only 5; say api=\"chat\""),
+        OpenAIBackend("tiny", url=f"{server.url}/v1") as backend,
+    ):
+        assert backend.identity.details["api"] == "chat"
 
 
 def test_the_address_of_the_environment_is_used_and_named(monkeypatch):

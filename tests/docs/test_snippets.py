@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 from helpers.pages import DOCS, ROOT, Block, all_pages, blocks, read, runs_on
-from helpers.servers import OpenAIScript, scripted
+from helpers.servers import GeminiScript, OpenAIScript, scripted
 from helpers.tiny_models import build
 from typer.main import get_command
 
@@ -85,6 +85,12 @@ def vllm():
 
 
 @contextlib.contextmanager
+def google():
+    with scripted(GeminiScript()) as server:
+        yield {'"gemini-2.5-flash"': f'"gemini-2.5-flash", url="{server.url}/v1beta"'}, {}
+
+
+@contextlib.contextmanager
 def downloaded():
     """A tiny RoBERTa where the hub's would be."""
     build(Path("roberta-large"), "roberta", max_position_embeddings=300)
@@ -145,6 +151,7 @@ STAND_INS = {
     "how-to/scaling.md": tutorials_table,
     "how-to/settings.md": tutorials_table,
     "how-to/several-labels.md": tutorials_table,
+    "providers/gemini.md": google,
     "providers/gguf.md": a_file_of_llama_cpp,
     "providers/http.md": own_server,
     "providers/huggingface.md": hub,

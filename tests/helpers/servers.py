@@ -188,6 +188,43 @@ class OpenAIScript:
         )
 
 
+@dataclass
+class GeminiScript:
+    """A server in the manner of Google's, over the fake model."""
+
+    backend: FakeBackend = field(default_factory=lambda: FakeBackend(mask="last"))
+    model: str = "gemini-2.5-flash"
+    silent: bool = False
+    """Answer without log-probabilities."""
+    thinks: bool = False
+    """Know no way to leave thinking out."""
+
+    def __call__(self, asked: Asked) -> Reply:
+        if asked.path != f"/v1beta/models/{self.model}:generateContent":
+            return self._refusal(404, f"{asked.path} is not found for API version v1beta")
+        said = asked.json
+        settings = said["generationConfig"]
+        if self.thinks and settings.get("thinkingConfig"):
+            return self._refusal(400, "This model only works in thinking mode.")
+        if not 1 <= settings["logprobs"] <= 20 or settings["responseLogprobs"] is not True:
+            return self._refusal(400, "logprobs must be between 1 and 20")
+        assert {entry["role"] for entry in said["contents"]} <= {"user", "model"}
+        text = said["contents"][-1]["parts"][0]["text"]
+        (answer,) = self.backend.fill([MaskedQuery((Part("input", text), Part("mask")), "e", "p")])
+        best = shown(answer, self.backend, settings["logprobs"])
+        candidates = [{"token": word, "tokenId": 7, "logProbability": value} for word, value in best]
+        candidate: dict[str, Any] = {"content": {"role": "model", "parts": [{"text": best[0][0]}]}}
+        if not self.silent:
+            chosen = [candidates[0]]
+            candidate["logprobsResult"] = {"topCandidates": [{"candidates": candidates}], "chosenCandidates": chosen}
+        usage = {"promptTokenCount": len(text.split())}
+        return json_reply({"candidates": [candidate], "modelVersion": self.model, "usageMetadata": usage})
+
+    @staticmethod
+    def _refusal(code: int, message: str) -> Reply:
+        return json_reply({"error": {"code": code, "message": message, "status": "INVALID_ARGUMENT"}}, code)
+
+
 @contextlib.contextmanager
 def scripted(answer: Callable[[Asked], Reply]) -> Iterator[Scripted]:
     with Scripted(answer) as server:

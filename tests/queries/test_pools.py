@@ -21,6 +21,7 @@ PAIRS = {"snli", "mnli", "qnli", "rte", "nli", "similarity"}
 PAIRS |= {f"{name}-shown" for name in PAIRS}
 CAUSAL = Abilities(mask="last")
 MASKED = Abilities(mask="anywhere")
+CHAT = Abilities(mask="last", turns=True)
 
 
 def pool(name):
@@ -34,7 +35,7 @@ def test_the_pools_are_the_papers_eight_and_eight_of_our_own_each_with_one_that_
 
 
 @pytest.mark.parametrize("name", PAPER + OWN + SHOWN)
-@pytest.mark.parametrize("abilities", [MASKED, CAUSAL], ids=["masked", "causal"])
+@pytest.mark.parametrize("abilities", [MASKED, CAUSAL, CHAT], ids=["masked", "causal", "chat"])
 def test_each_pool_gives_ten_prompts_to_each_kind_of_model(name, abilities):
     templates = read_pool(name, abilities)
     with warnings.catch_warnings():
@@ -192,3 +193,19 @@ def test_a_written_pool_that_was_edited_is_refused_until_its_digest_is_deleted(t
         load_pool(file)
     file.write_text("".join(line for line in text.splitlines(keepends=True) if '"digest"' not in line), "utf-8")
     assert load_pool(file).prompts == ["<input> Now <mask>"]
+
+
+@pytest.mark.parametrize("name", PAPER + OWN + SHOWN)
+def test_a_conversation_names_the_classes_first_and_shows_demonstrations(name):
+    for template in read_pool(name, CHAT):
+        instruction, examples, question = template.source.partition("<examples>")
+        assert examples
+        assert "<labels>" in instruction
+        assert question.startswith(("<input>", "First: <input>")) or re.match(r"[A-Z][a-z ]+: <input>", question)
+    assert pool(name).prompts_turns == pool(name.removesuffix("-shown")).prompts_turns
+
+
+def test_a_pool_without_conversations_gives_a_chat_model_what_it_has():
+    own = PromptPool(prompts_mask_last=["<input> So <mask>"])
+    assert [template.source for template in own.templates(CHAT)] == ["<input> So <mask>"]
+    assert [template.turns for template in fit_templates(own.templates(CHAT), CHAT, pairs=False)] == [True]

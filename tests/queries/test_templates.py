@@ -2,7 +2,7 @@
 
 import pytest
 
-from pbsdk.backend import Phase
+from pbsdk.backend import Abilities, Phase
 from pbsdk.errors import TemplateError
 from pbsdk.queries.examples import Example
 from pbsdk.queries.templates import Demonstration, Template
@@ -212,3 +212,49 @@ def test_an_unfilled_template_and_the_papers_style_are_refused():
         Template("<labels> <examples><input> <mask>").query(Example("x"))
     with pytest.raises(TemplateError, match=r"has <labels>, which style='paper' doesn't know.* style=\"plain\""):
         filled("<labels> <input> <mask>").query(Example("x"), style="paper")
+
+
+CHAT = Abilities(mask="last", turns=True)
+TOLD = [Demonstration.of(Example("Ten euros!"), 1), Demonstration.of(Example("It's late."), 0)]
+
+
+def parts_of(source, text, shown=TOLD):
+    template = Template(source).put_to(CHAT).filled(["shipping", "billing", "other"], shown)
+    return [(part.kind, part.text) for part in template.query(Example(text)).parts]
+
+
+def test_in_a_conversation_demonstrations_are_turns_and_classes_are_named_as_they_are_shown():
+    assert parts_of("One of: <labels>.\n\n<examples>Text: <input>\nKind: <mask>", "Where?") == [
+        ("prompt", "One of: billing, shipping, other."),
+        ("turn", "\n\n"),
+        ("prompt", "Text: Ten euros!\nKind:"),
+        ("turn", " "),
+        ("prompt", "billing"),
+        ("turn", "\n\n"),
+        ("prompt", "Text: It's late.\nKind:"),
+        ("turn", " "),
+        ("prompt", "shipping"),
+        ("turn", "\n\n"),
+        ("prompt", "Text: "),
+        ("input", "Where?"),
+        ("prompt", "\nKind: "),
+        ("mask", ""),
+    ]
+
+
+def test_a_conversation_may_lack_an_instruction_or_demonstrations():
+    assert parts_of("<examples><input> <mask>", "Where?")[:3] == [("turn", ""), ("prompt", "Ten euros!"), ("turn", " ")]
+    bare = parts_of("One of: <labels>.<examples><input> <mask>", "Where?", [])
+    assert bare[:3] == [("prompt", "One of: shipping, billing, other."), ("turn", "\n\n"), ("input", "Where?")]
+    assert parts_of("<input> So <mask>", "Where?") == [("input", "Where?"), ("prompt", " So "), ("mask", "")]
+
+
+@pytest.mark.parametrize(
+    "source", ["One of: <labels>.\n\n<examples>Text: <input>\nKind: <mask>", "<examples><input> So <mask>"]
+)
+def test_a_conversation_read_as_one_text_says_the_same(source):
+    plain, chat = (
+        Template(source).put_to(abilities).filled(["a", "b"], TOLD[::-1]).query(Example("Where?")).text()
+        for abilities in (Abilities(mask="last"), CHAT)
+    )
+    assert chat == plain

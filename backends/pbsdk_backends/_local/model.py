@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -108,7 +108,8 @@ class TransformersBackend(MaskedLMBackend):
             self.mask_token = loaded.tokenizer.mask_token
         # On a CPU a batch is a few seconds of work, so that little is lost if the process dies.
         size = (160 if self._causal else 64) if on_cpu else 320
-        self.abilities = Abilities(mask="last" if self._causal else "anywhere", batch_size=size)
+        mask: Literal["last", "anywhere"] = "last" if self._causal else "anywhere"
+        self.abilities = Abilities(mask=mask, batch_size=size, turns=loaded.frame is not None)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # A pickle says how to open the model, and holds none of it.

@@ -82,7 +82,7 @@ class _Strict(BaseModel):
 class WireQuery(_Strict):
     """A query: its parts as (kind, text), its example, prompt and phase."""
 
-    parts: list[tuple[Literal["prompt", "input", "mask"], str]]
+    parts: list[tuple[Literal["prompt", "input", "mask", "turn"], str]]
     example: str
     prompt: str
     phase: Phase
@@ -123,6 +123,7 @@ class ModelCard(_Strict):
     top: Annotated[int, Field(ge=1, lt=1 << 32)] | None
     chosen: bool
     mask: Literal["anywhere", "last"]
+    turns: bool = False
     max_batch: int = Field(ge=1, lt=1 << 32)
     open_vocabulary: bool
     vocabulary_size: int = Field(ge=0, lt=1 << 32)
@@ -130,7 +131,14 @@ class ModelCard(_Strict):
 
     def abilities(self, batch_size: int) -> Abilities:
         """Return what a client of this server can be asked for."""
-        return Abilities(whole=self.whole, top=self.top, chosen=self.chosen, mask=self.mask, batch_size=batch_size)
+        return Abilities(
+            whole=self.whole,
+            top=self.top,
+            chosen=self.chosen,
+            mask=self.mask,
+            batch_size=batch_size,
+            turns=self.turns,
+        )
 
 
 class Failure(_Strict):

@@ -4,15 +4,18 @@
 prompt's last words. Some servers go on with a last message of the assistant's (llama.cpp), some want to be
 told to (vLLM), and some begin a new turn whatever one says. There the sentence is shown with a
 blank, after two that are filled in by one word each, so that the answer's first token is such a word.
+
+A query that is a conversation by itself needs none of these: demonstrations come as turns, and show what an answer looks like.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 from typing import Any, Literal
 
 from pbsdk.backend import MaskedQuery, Part
-from pbsdk_backends._tokens.chat import turns
+from pbsdk_backends._tokens.chat import Conversation
 
 __all__ = ["BLANK", "PREFILLS", "PROBE", "Opening", "conversation", "goes_on"]
 
@@ -32,26 +35,39 @@ PROBE = MaskedQuery(
 )
 
 
-def conversation(parts: Sequence[Part], opening: Opening, instruction: str) -> dict[str, Any]:
-    """Return the part of a request that says what was said so far."""
-    system = [_message("system", instruction)] if instruction else []
+def conversation(parts: Sequence[Part], opening: Opening, instruction: str | None) -> dict[str, Any]:
+    """Return the part of a request that says what was said so far.
+
+    `instruction` is what the model is told first; None: nothing, or to fill in the blank.
+    """
+    whole = Conversation.of(parts)
+    in_turns = bool(whole.shown or whole.instruction)
+    if instruction is None and opening == "blank" and not in_turns:
+        instruction = BLANK
+    told = "\n\n".join(filter(None, (instruction, whole.instruction)))
+    system = [_message("system", told)] if told else []
+    if in_turns:
+        earlier = [_message(role, text) for role, text in zip(cycle(("user", "assistant")), whole.shown, strict=False)]
+        return {"messages": [*system, *earlier, _message("user", _text(whole.question))]}
     if opening == "blank":
         shown = [
             _message(role, text) for pair in _SHOWN for role, text in zip(("user", "assistant"), pair, strict=True)
         ]
         text = "".join(part.text for part in parts).rstrip()
         return {"messages": [*system, *shown, _message("user", f"{text} ___".lstrip())]}
-    said, begun = turns(parts)
-    # An empty message is refused by some servers.
-    asked = [*system, _message("user", "".join(part.text for part in said) or "\n")]
-    if not begun:
+    asked = [*system, _message("user", _text(whole.question))]
+    if not whole.opening:
         return {"messages": asked}
-    return {"messages": [*asked, _message("assistant", begun)], **(_TOLD if opening == "told" else {})}
+    return {"messages": [*asked, _message("assistant", whole.opening)], **(_TOLD if opening == "told" else {})}
 
 
 def goes_on(word: str) -> bool:
     """Say whether the likeliest answer to `PROBE` goes on with the sentence; a new turn begins without a space."""
     return word in {" Paris", "\u2581Paris"}
+
+
+def _text(parts: Sequence[Part]) -> str:
+    return "".join(part.text for part in parts) or "\n"  # an empty message is refused by some servers
 
 
 def _message(role: str, content: str) -> dict[str, str]:

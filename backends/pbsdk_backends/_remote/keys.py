@@ -1,7 +1,7 @@
 """Keys: where they come from, and where they may go.
 
 A key is an argument (`api_key=`) or stands in the environment, and is held as a `SecretStr`, which
-prints as stars. A key of the environment goes only to the host it belongs to: `HF_TOKEN` to Hugging
+prints as stars. A key of the environment goes only to the hosts it belongs to (`ProviderKey`): `HF_TOKEN` to Hugging
 Face, `AZURE_OPENAI_API_KEY` to Azure, `OPENAI_API_KEY` to OpenAI, or, if `OPENAI_BASE_URL` is set, to that host
 alone, since then it is that host's. A server of one's own gets `api_key=` or `PBSDK_API_KEY`. So a changed
 address never carries a provider's key somewhere else.
@@ -10,49 +10,48 @@ address never carries a provider's key somewhere else.
 from __future__ import annotations
 
 import os
-from typing import Literal
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
-from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from pbsdk.errors import SetupError
 
-__all__ = ["ProviderKey", "describe_keys", "find_key", "host_of"]
-
-ProviderKey = Literal["azure_openai_api_key", "hf_token", "openai_api_key"]
-
-_HOMES = {
-    "azure_openai_api_key": ("azure.com",),
-    "hf_token": ("huggingface.co", "huggingface.cloud"),
-    "openai_api_key": ("openai.com",),
-}
+__all__ = ["HUGGING_FACE", "ProviderKey", "describe_keys", "find_key", "host_of"]
 
 
-class _Environment(BaseSettings):
-    model_config = SettingsConfigDict(extra="ignore", env_ignore_empty=True)
+class ProviderKey(NamedTuple):
+    """A provider's key in the environment."""
 
-    azure_openai_api_key: SecretStr | None = None
-    hf_token: SecretStr | None = None
-    openai_api_key: SecretStr | None = None
-    openai_base_url: str = ""
-    pbsdk_api_key: SecretStr | None = None
+    variable: str
+    homes: tuple[str, ...]
+    """The hosts, and all below them, that it may go to."""
+
+    def lives_at(self, host: str) -> bool:
+        """Say whether it may go to a host."""
+        gateway = host_of(os.environ.get("OPENAI_BASE_URL", "")) if self.variable == "OPENAI_API_KEY" else ""
+        return host == gateway if gateway else self.is_home(host)
+
+    def is_home(self, host: str) -> bool:
+        """Say whether a host is one of its homes."""
+        return any(host == home or host.endswith(f".{home}") for home in self.homes)
+
+
+HUGGING_FACE = ProviderKey("HF_TOKEN", ("huggingface.co", "huggingface.cloud"))
 
 
 def find_key(given: str | SecretStr | None, url: str, *own: ProviderKey) -> SecretStr | None:
     """Return the key for `url`: the given one, a provider's own at its home, or PBSDK_API_KEY elsewhere."""
     if given is not None:
         return _checked(given, "api_key")
-    environment = _Environment()
-    host, gateway = host_of(url), host_of(environment.openai_base_url)
-    for name in own:
-        moved = bool(gateway) and name == "openai_api_key"
-        found: SecretStr | None = getattr(environment, name)
-        if found and (host == gateway if moved else _lives(host, name)):
-            return _checked(found, name.upper())
-    if any(_lives(host, name) for name in own):
+    host = host_of(url)
+    for key in own:
+        if os.environ.get(key.variable) and key.lives_at(host):
+            return _checked(os.environ[key.variable], key.variable)
+    if any(key.is_home(host) for key in own):
         return None
-    return environment.pbsdk_api_key and _checked(environment.pbsdk_api_key, "PBSDK_API_KEY")
+    general = os.environ.get("PBSDK_API_KEY")
+    return _checked(general, "PBSDK_API_KEY") if general else None
 
 
 def host_of(url: str) -> str:
@@ -61,10 +60,6 @@ def host_of(url: str) -> str:
         return urlsplit(url).hostname or ""
     except ValueError:
         return ""
-
-
-def _lives(host: str, name: ProviderKey) -> bool:
-    return any(host == home or host.endswith(f".{home}") for home in _HOMES[name])
 
 
 def describe_keys(*names: str) -> dict[str, str]:

@@ -23,7 +23,7 @@ from pydantic import BaseModel, Field
 from pbsdk.errors import BadAnswer
 from pbsdk_backends._remote.transport import validated
 
-__all__ = ["Answer", "NoProbabilities", "read_answer"]
+__all__ = ["Answer", "Logprob", "NoProbabilities", "read_answer", "real", "together"]
 
 Logprob = Annotated[float, Field(le=0.01, allow_inf_nan=False)]
 _SENTINELS = (-100_000.0, -999.0)
@@ -82,16 +82,7 @@ class Answer(BaseModel):
         else:
             named = (logprobs.top_logprobs or [{}])[0]
             found = {word: value for word, value in named.items() if word and _is_whole(word)}
-        if not found:
-            raise NoProbabilities("the answer holds no log-probabilities")
-        for value in found.values():
-            if _SENTINELS[0] <= value <= _SENTINELS[1]:
-                raise NoProbabilities(
-                    f"the answer shows {value:g} for a token, which stands for no log-probability at all"
-                )
-        if not any(found.values()):
-            raise NoProbabilities("all log-probabilities of the answer are 0, which says nothing")
-        return found
+        return real(found)
 
     @property
     def read_tokens(self) -> int:
@@ -102,6 +93,18 @@ class Answer(BaseModel):
 def read_answer(said: object) -> Answer:
     """Check the form of an answer."""
     return validated(Answer, said)
+
+
+def real(found: Mapping[str, float]) -> Mapping[str, float]:
+    """Return words with their log-probabilities, unless these are none."""
+    if not found:
+        raise NoProbabilities("the answer holds no log-probabilities")
+    for value in found.values():
+        if _SENTINELS[0] <= value <= _SENTINELS[1]:
+            raise NoProbabilities(f"the answer shows {value:g} for a token, which stands for no log-probability at all")
+    if not any(found.values()):
+        raise NoProbabilities("all log-probabilities of the answer are 0, which says nothing")
+    return found
 
 
 def _is_whole(word: str) -> bool:
@@ -123,14 +126,14 @@ def _merged(entries: list[_Shown]) -> dict[str, float]:
         if (word, entry.id) in seen or (word in found and entry.id is None):
             raise BadAnswer(f"the token {word!r} stands in the answer twice")
         seen.add((word, entry.id))
-        found[word] = _together(found[word], entry.logprob) if word in found else entry.logprob
+        found[word] = together(found[word], entry.logprob) if word in found else entry.logprob
     return found
 
 
-def _together(one: float, other: float) -> float:
+def together(one: float, other: float) -> float:
     """Return the logarithm of two probabilities' sum.
 
-    >>> round(math.exp(_together(math.log(0.25), math.log(0.5))), 6)
+    >>> round(math.exp(together(math.log(0.25), math.log(0.5))), 6)
     0.75
     """
     least, most = sorted((one, other))

@@ -60,7 +60,7 @@ try:
     from pbsdk_backends._remote.keys import ProviderKey, find_key
 except ImportError as error:
     raise MissingExtra(
-        f"remote adapters need pydantic-settings, requests, urllib3 and, for kserve, tokenizers ({error}); "
+        f"remote adapters need requests, urllib3 and, for kserve, tokenizers ({error}); "
         'install them: pip install "pbsdk[remote]"'
     ) from error
 
