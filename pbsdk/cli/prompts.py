@@ -90,8 +90,8 @@ def show_pool(name: Pool, *, causal: Causal = False, chat: Chat = False, as_json
 
     with plainly():
         pool = load_pool(name)
-    prompts = (pool.prompts_turns if chat else []) or _prompts(pool, causal=causal or chat)
-    text = "\n".join(prompt.replace("\n", "\\n") for prompt in prompts)
+    chosen = (pool.prompts_turns if chat else []) or _prompts(pool, causal=causal or chat)
+    text = "\n".join(prompt.replace("\n", "\\n") for prompt in chosen)
     show(text, pool.model_dump(exclude_none=True), as_json=as_json)
 
 
