@@ -14,7 +14,7 @@ from pbsdk.cli._common import room_for
 from pbsdk.errors import InputError, MissingExtra
 from pbsdk.visible import for_spreadsheet, visible, visible_json
 
-__all__ = ["SUFFIXES", "cell_of", "parquet_schema", "refuse_unwritable", "writer"]
+__all__ = ["SUFFIXES", "cell_of", "parquet_schema", "refuse_unholdable", "refuse_unwritable", "writer"]
 
 SUFFIXES = (".csv", ".tsv", ".jsonl", ".ndjson", ".parquet")
 
@@ -28,6 +28,20 @@ def refuse_unwritable(output: Path | None) -> None:
     if output.suffix.lower() == ".parquet" and importlib.util.find_spec("pyarrow") is None:
         raise MissingExtra(f"writing {output} needs pyarrow; pip install pyarrow, or write a .csv")
     room_for(output)
+
+
+def refuse_unholdable(output: Path | None, table: Mapping[str, Sequence[Any]]) -> None:
+    """Refuse a table with a column that Parquet can't hold, before anything is asked."""
+    if output is None or output.suffix.lower() != ".parquet":
+        return
+    arrow: Any = importlib.import_module("pyarrow")
+    for name, values in table.items():
+        try:
+            arrow.array(list(values))
+        except arrow.ArrowException as error:
+            raise InputError(
+                f"the column {name!r} can't stand in a Parquet file, where all of a column is of one kind ({error}); write a .jsonl or a .csv"
+            ) from error
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from pbsdk.cli._answers import SUFFIXES, refuse_unwritable, writer
+from pbsdk.cli._answers import SUFFIXES, refuse_unholdable, refuse_unwritable, writer
 from pbsdk.cli._common import (
     AsJson,
     Attempts,
@@ -181,7 +181,6 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk predict model.json 'new/*.csv' --run runs/tickets --out predictions/   # however long they are
         pbsdk predict model.json new.csv --abstain-below 0.9 --output sure.csv      # no label where it isn't sure
         pbsdk predict model.json dev.csv --label-column label > predictions.jsonl   # the accuracy on stderr
-        pbsdk predict model.json - < new.csv                                         # from and to other programs
         pbsdk predict model.json new.csv --early-exit --output predictions.csv
         pbsdk predict model.json new.csv --on-error record --output predictions.csv
         pbsdk predict model.json new.csv --retry-failed --output predictions.csv     # only the rows with an error
@@ -231,6 +230,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             columns = [text_column, pair_column, label_column]
             files.prepare(verdicts, model, columns=columns, abstain=[precision, abstain_below], spreadsheet=spreadsheet)
         table = verdicts.columns
+        refuse_unholdable(output, texts.table)
         kept = earlier_rows(output, table, texts.table, spreadsheet=spreadsheet) if retry_failed else None
         verdicts.keep(kept.values() if kept else ())
         with (

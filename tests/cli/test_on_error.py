@@ -147,3 +147,25 @@ def test_a_row_without_a_text_or_with_something_else_is_recorded(job, tmp_path):
     assert [bool(row["error"]) for row in rows] == [False, True, True, True]
     assert rows[1]["error"].startswith("the text is missing")
     assert [row["right"] for row in rows[1:]] == [None] * 3
+
+
+def test_a_column_that_parquet_cannot_hold_is_refused_before_anything_is_asked(job, tmp_path):
+    pytest.importorskip("pyarrow", reason="Parquet needs pyarrow")
+    rows = [{"message": "well"}, {"message": 7}]
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    given = (
+        job / "m.json",
+        tmp_path / "mixed.jsonl",
+        "--backend",
+        "fake",
+        "--on-error",
+        "record",
+        "--run",
+        tmp_path / "run",
+    )
+    shown = called("predict", *given, "--output", tmp_path / "p.parquet")
+    assert shown.returncode == 1
+    assert "the column 'message' can't stand in a Parquet file" in shown.stderr
+    assert not (tmp_path / "run").exists()
+    shown = called("predict", *given, "--output", tmp_path / "p.jsonl")
+    assert shown.returncode == SOME_FAILED
