@@ -93,6 +93,9 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             show_default=False,
         ),
     ] = None,
+    balanced: Annotated[
+        bool, typer.Option("--balanced", help="Let every class count the same in all, however many texts it has.")
+    ] = False,
     missing: Missing = "refuse",
     split: Split = None,
     encoding: Encoding = "utf-8",
@@ -171,6 +174,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             "rounds": rounds,
             "n_prompts": n_prompts,
             "demonstrations": demonstrations,
+            "class_weight": "balanced" if balanced else None,
             "markers": markers,
             "random_state": seed,
             "progress": progress,

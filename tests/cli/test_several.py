@@ -111,3 +111,29 @@ def test_it_is_planned_carded_and_explained(fit, folder):
     assert planned.returncode == 0, planned.stderr
     assert "Gives texts any of 2 labels, or none: post, sport." in called("card", folder / "m.json").stdout
     assert called("explain", folder / "m.json").returncode == 0
+
+
+def test_balanced_classes_are_an_option(folder, tmp_path):
+    rows = [("a parcel", "post")] * 9 + [("a goal", "sport")] * 3
+    with (tmp_path / "t.csv").open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerows(
+            [("text", "label"), *((f"{text} {at}", label) for at, (text, label) in enumerate(rows))]
+        )
+    given = (
+        "fit",
+        tmp_path / "t.csv",
+        "--backend",
+        "fake",
+        "--head",
+        "soft",
+        "--n-prompts",
+        2,
+        "--run",
+        tmp_path / "run",
+    )
+    shares = []
+    for name, options in (("plain", ()), ("balanced", ("--balanced",))):
+        done = called(*given, *options, "--output", tmp_path / f"{name}.json")
+        assert done.returncode == 0, done.stderr
+        shares.append(load_classifier(tmp_path / f"{name}.json", FakeBackend()).predict_proba(["good morning"])[0, 1])
+    assert shares[1] > shares[0]
