@@ -11,7 +11,7 @@ import math
 import re
 import shlex
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -327,16 +327,16 @@ def room_for(file: Path) -> Path:
     return file
 
 
-def plain(error: PbsdkError) -> str:
-    """Return what an error says, with the option that would cure it."""
+def plain(error: PbsdkError, names: Mapping[str, str] | None = None) -> str:
+    """Return what an error says, with the option that would cure it, which a command may have other `names` for."""
     if not isinstance(error, InputError) or error.setting not in _OPTIONS:
         return str(error)
     value = f" {error.value}" if error.setting in {"delimiter", "encoding"} else ""
-    return f"{error.problem} {_OPTIONS[error.setting]}{value}"
+    return f"{error.problem} {(names or {}).get(error.setting) or _OPTIONS[error.setting]}{value}"
 
 
 @contextmanager
-def plainly() -> Iterator[None]:
+def plainly(**names: str) -> Iterator[None]:
     """Print warnings on one line, name cures as options, and say what an interrupt leaves behind."""
     with warnings.catch_warnings():
         warnings.simplefilter("default", UserWarning)
@@ -350,7 +350,7 @@ def plainly() -> Iterator[None]:
         except InputError as error:
             if error.setting not in _OPTIONS:
                 raise
-            raise type(error)(plain(error)) from error
+            raise type(error)(plain(error, names)) from error
         except KeyboardInterrupt as interrupt:
             interrupt.add_note("what was answered is kept, and the same command continues from there")
             raise

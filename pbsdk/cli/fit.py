@@ -154,7 +154,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
     from pbsdk.queries.pools import choosers
     from pbsdk.queries.reuse import warn_of_reuse
 
-    with plainly():
+    with plainly(missing="--missing drop"):
         options = read_options(option)
         limits = budget_of(
             budget,

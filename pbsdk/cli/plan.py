@@ -113,7 +113,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         train = validation = None
     if model is not None and (train is not None or predict is None):
         raise InputError("a saved classifier needs no fit; give --model and --predict, and no labelled texts")
-    with plainly():
+    with plainly(missing="--missing drop"):
         limits = budget_of(
             budget,
             total=total,

@@ -193,7 +193,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
     model, data = _model_and_data(ctx, model, data)
     stops = early_exit or max_changed is not None
     on_error = "record" if retry_failed and on_error == "fail" else on_error
-    with plainly():
+    with plainly(missing="--on-error skip"):
         _refuse_engine(engine, out)
         _refuse_contradictions(
             output, out, on_error, spreadsheet=spreadsheet, retry=retry_failed, stops=stops, split=split is not None

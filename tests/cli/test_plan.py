@@ -58,3 +58,17 @@ def test_a_text_that_cannot_be_asked_about_is_named_by_its_row_in_the_file(tmp_p
         assert f"{place} contains '<mask>'" in refused.stderr
         assert "--markers escape" in refused.stderr
     assert called("plan", "--predict", tmp_path / "new.csv", *common, "--markers", "escape").returncode == 0
+
+
+def test_what_leaves_out_incomplete_rows_is_called_as_the_command_calls_it(tmp_path, trained):
+    file = tmp_path / "table.csv"
+    file.write_text("text,other,label\nfine,x,a\ndull,y,b\nodd,z,\n", "utf-8")
+    labelled = ("--label-column", "label", "--backend", "fake", "--run", tmp_path / "run")
+    for arguments, cure in (
+        (("plan", file), "leave such rows out with --missing drop"),
+        (("fit", file, "--output", tmp_path / "m.json"), "leave such rows out with --missing drop"),
+        (("predict", trained / "model.json", file), "leave such rows out with --on-error skip"),
+    ):
+        refused = called(*arguments, *labelled, "--text-column", "text")
+        assert refused.returncode == 1
+        assert refused.stderr.rstrip().endswith(cure)
