@@ -40,7 +40,7 @@ def read_files(read: Callable[[str], Iterable[Chunk]], files: Sequence[str]) -> 
     warnings.filterwarnings("ignore", category=DeprecationWarning, module=r"ray\.")  # about Ray's own future
     places = ray.data.from_items([{"place": place, "file": file} for place, file in enumerate(files)])
     # No processor is set aside for reading: where the model's actors have all of them, it would wait for ever.
-    chunks = places.map_batches(_reader(read), batch_size=1, num_cpus=0, concurrency=READERS)
+    chunks = places.map_batches(_reader(read), batch_size=1, num_cpus=0, concurrency=min(READERS, len(files)))
     chunks.context.execution_options.preserve_order = True
     chunks.context.target_max_block_size = BLOCK
     chunks.context.enable_progress_bars = False

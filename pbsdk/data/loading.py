@@ -24,7 +24,7 @@ from pbsdk.data.files import SUFFIXES, Table, TextFormat, read_columns
 from pbsdk.data.standard_input import STANDARD_INPUT, standard_input
 from pbsdk.errors import InputError, MissingExtra
 
-__all__ = ["LabelledTexts", "Missing", "Roles", "existing_file", "load_hub", "load_table"]
+__all__ = ["LabelledTexts", "Roles", "existing_file", "load_hub", "load_table"]
 
 Label = str | int | float | bool
 Missing = Literal["refuse", "drop", "keep"]
