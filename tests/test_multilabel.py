@@ -141,7 +141,7 @@ def test_the_best_threshold_is_the_best():
 
 @pytest.mark.parametrize("head", ["auto", "knn", "boosting"])
 def test_it_is_saved_and_loaded_by_its_own_kind_alone(head, tmp_path):
-    clf = classifier(head=head, rounds=5).fit(TEXTS[:40], SETS[:40])
+    clf = classifier(head=head, rounds=5).fit(TEXTS[:24], SETS[:24])
     clf.save(tmp_path / "m.json")
     again = MultiLabelPromptClassifier.load(tmp_path / "m.json", clf.backend)
     assert np.allclose(again.predict_proba(NEW), clf.predict_proba(NEW), atol=1e-6)

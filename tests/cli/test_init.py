@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from helpers.commands import called, environment, write_table
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pbsdk.cli._settings import FILE, Settings, read_settings
@@ -78,10 +78,10 @@ def test_it_asks_in_a_terminal_and_takes_the_answers(folder):
     os.close(ours)
     os.close(theirs)
     assert done.returncode == 0, done.stderr
-    settings = read_settings()
-    assert settings.data.model_dump(exclude_none=True) == {"file": "odd.csv", "label_column": "who does it"}
-    assert (settings.model.backend, settings.fit.prompts) == ("fake", "topic")
-    assert settings.budget.model_dump(exclude_none=True) == {"passes": 7, "money": 5.0, "price_per_1k_tokens": 0.02}
+    found = read_settings()
+    assert found.data.model_dump(exclude_none=True) == {"file": "odd.csv", "label_column": "who does it"}
+    assert (found.model.backend, found.fit.prompts) == ("fake", "topic")
+    assert found.budget.model_dump(exclude_none=True) == {"passes": 7, "money": 5.0, "price_per_1k_tokens": 0.02}
     assert "allow" in done.stdout
 
 
@@ -134,14 +134,15 @@ def test_a_file_with_a_mistake_is_refused(folder, content, said):
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1)
 
 
+@settings(max_examples=25)
 @given(name=TEXT, value=TEXT, option=st.from_regex(r"[a-z][a-z_]{0,8}", fullmatch=True), number=st.integers(0, 10**9))
 def test_what_is_written_is_read_as_it_was(tmp_path_factory, name, value, option, number):
     file = tmp_path_factory.getbasetemp() / "written.toml"
     options = (
         {} if option.endswith(("key", "token", "secret", "password")) else {option: value, "large": number, "half": 0.5}
     )
-    settings = Settings.model_validate(
+    made = Settings.model_validate(
         {"data": {"file": name}, "model": {"backend": value, "options": options}, "budget": {"money": number}}
     )
-    file.write_text(settings.to_toml(), encoding="utf-8", newline="")
-    assert read_settings(file) == settings
+    file.write_text(made.to_toml(), encoding="utf-8", newline="")
+    assert read_settings(file) == made

@@ -2,13 +2,12 @@
 
 import datetime as dt
 import io
-import subprocess
 import sys
 import types
 import zipfile
 
 import pytest
-from helpers.commands import pbsdk
+from helpers.commands import called
 
 from pbsdk.data import excel
 from pbsdk.data.files import TextFormat, read_chunks
@@ -113,18 +112,13 @@ def test_an_empty_pipe_is_an_error_and_a_row_is_named(monkeypatch):
         load_table("-")
 
 
-def test_a_workbook_is_fitted_and_a_pipe_predicted(tmp_path):
-    path = workbook(
-        tmp_path / "a.xlsx",
-        [ROWS[0][:2], *[(f"{word} {at}", label) for at in range(4) for word, label in (("post", "a"), ("goal", "b"))]],
-    )
-    fit = pbsdk(
-        "fit", path, "--backend", "fake", "--head", "soft", "--run", tmp_path / "run", "--output", tmp_path / "m.json"
-    )
+def test_a_workbook_is_fitted_and_a_pipe_predicted(tmp_path, monkeypatch):
+    words = [(f"{word} {at}", label) for at in range(4) for word, label in (("post", "a"), ("goal", "b"))]
+    path = workbook(tmp_path / "a.xlsx", [ROWS[0][:2], *words])
+    where = ("--run", tmp_path / "run", "--backend", "fake")
+    fit = called("fit", path, "--head", "soft", "--n-prompts", 2, *where, "--output", tmp_path / "m.json")
     assert fit.returncode == 0, fit.stderr
-    done = subprocess.run(
-        [sys.executable, "-m", "pbsdk", "predict", tmp_path / "m.json", "-", "--run", tmp_path / "run"],
-        input="text\npost 9\n", capture_output=True, text=True, check=False, timeout=120,
-    )  # fmt: skip
+    piped(monkeypatch, b"text\npost 9\n")
+    done = called("predict", tmp_path / "m.json", "-", *where)
     assert done.returncode == 0, done.stderr
     assert '"text": "post 9"' in done.stdout
