@@ -17,9 +17,12 @@ from pbsdk.backend import Checkup
 from pbsdk.errors import MissingExtra
 
 try:
-    from pbsdk_backends._local.gguf import VERSION, cache_folder, unpacked
+    from pbsdk_backends._local.gguf import VERSION, unpacked
     from pbsdk_backends._local.model import TransformersBackend
-    from pbsdk_backends._local.weights import Source, choose_device, choose_dtype, describe_device, digest_files, load
+    from pbsdk_backends._local.precision import choose_precision
+    from pbsdk_backends._local.remembered import cache_folder
+    from pbsdk_backends._local.threads import settle_threads
+    from pbsdk_backends._local.weights import Source, choose_device, describe_device, digest_files, load
 except ImportError as error:
     raise MissingExtra(
         f"the adapter `smollm2` needs torch, transformers, safetensors, accelerate, gguf and platformdirs ({error}); "
@@ -36,11 +39,14 @@ class SmolLM2Backend(TransformersBackend):
 
     Args:
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
-        dtype: `auto` (float32), `float32`, `float16`, `bfloat16`.
+        precision: `exact` (float32), `fast` (the fastest of float32, bfloat16 and int8 on this machine), or by name `float32`,
+            `bfloat16`, `float16`, `int8`.
+        threads: Threads of the CPU for all of torch in this process; None counts the cores that are free.
         batch_tokens: Tokens that run together at most; None suits the device.
         max_length: Tokens of a query at most; None is as many as the model reads.
         share_text: Read once what queries begin with: demonstrations, and a text for all its prompts.
         chat: Ask by the model's chat template: the user says the text, and the prompt's last words begin the answer.
+        check_weights: Read the weight files again for their digest, which is otherwise remembered by size and time stamps.
     """
 
     protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"
@@ -61,17 +67,21 @@ class SmolLM2Backend(TransformersBackend):
         self,
         *,
         device: str = "auto",
-        dtype: str = "auto",
+        precision: str = "exact",
+        threads: int | None = None,
         batch_tokens: int | None = None,
         max_length: int | None = None,
         share_text: bool = True,
         chat: bool = False,
+        check_weights: bool = False,
     ) -> None:
-        place, precision = choose_device(device), choose_dtype(dtype)
+        place = choose_device(device)
+        settle_threads(threads)
+        offers = choose_precision(precision, place)
         file = find_file()
-        weights = digest_files([file])
+        weights = digest_files([file], again=check_weights)
         source = Source(unpacked(file, weights), "SmolLM2-135M-Instruct")
-        loaded = load(source, place, precision)
+        loaded = load(source, place, offers, weights)
         if chat:
             loaded = loaded.chatting(source.name)
         super().__init__(
@@ -84,11 +94,13 @@ class SmolLM2Backend(TransformersBackend):
         )
         self._options = {
             "device": device,
-            "dtype": dtype,
+            "threads": threads,
+            "precision": loaded.precision,  # what is fastest here may not be so elsewhere
             "batch_tokens": batch_tokens,
             "max_length": max_length,
             "share_text": share_text,
             "chat": chat,
+            "check_weights": check_weights,
         }
 
 

@@ -32,10 +32,11 @@ try:
     import transformers
     from torch import Tensor
 
+    from pbsdk_backends._local.precision import choose_dtype
+    from pbsdk_backends._local.threads import settle_threads
     from pbsdk_backends._local.weights import (
         Source,
         choose_device,
-        choose_dtype,
         digest_files,
         locate,
         quiet,
@@ -65,7 +66,8 @@ class T5Writer:
         model: A T5's hub name, or a folder.
         revision: A branch, tag or commit of a hub model.
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
-        dtype: `auto` (float32), `float32`, `bfloat16`; T5 overflows in `float16`.
+        precision: `exact` (float32), `fast` (bfloat16 where that is faster), or by name `float32`, `bfloat16`; T5 overflows in
+            `float16`.
         batch_tokens: The most tokens in one batch; None chooses by device.
         max_length: The most tokens that the encoder reads; texts are cut, the longer of a pair first.
         local_files_only: Never ask the hub; use what was downloaded before.
@@ -80,15 +82,17 @@ class T5Writer:
         *,
         revision: str | None = None,
         device: str = "auto",
-        dtype: str = "auto",
+        precision: str = "exact",
         batch_tokens: int | None = None,
         max_length: int = 512,
         local_files_only: bool = False,
     ) -> None:
-        place, precision = choose_device(device), choose_dtype(dtype)
+        place = choose_device(device)
+        settle_threads(None)
+        dtype = choose_dtype(precision, place)
         source = locate(model, revision, local_files_only=local_files_only)
         files = weight_files(source)
-        self._model, tokenizer = _load(source, place, precision)
+        self._model, tokenizer = _load(source, place, dtype)
         self._gap, self._middle, self._end = _sentinels(tokenizer, source.name)
         self._plain = plain_copy(tokenizer)
         self._closing = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
@@ -100,7 +104,7 @@ class T5Writer:
         self.beam = 100
         self.max_tokens = 20
         self.forwards = 0
-        details = {"weights": digest_files(files), "dtype": str(precision).removeprefix("torch.")}
+        details = {"weights": digest_files(files), "precision": str(dtype).removeprefix("torch.")}
         if source.revision is not None:
             details["revision"] = source.revision
         self.identity = ModelIdentity(source.name, {"adapter": "t5/1", **details, "max_length": str(max_length)})

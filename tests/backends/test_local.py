@@ -135,13 +135,13 @@ def test_two_texts_with_one_example_name_are_still_told_apart(backend_of):
         assert steps.max() <= 1
 
 
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("precision", ["float16", "bfloat16"])
 @pytest.mark.parametrize("name", ["roberta", "llama"])
-def test_half_precision_is_near_and_is_part_of_the_identity(backend_of, name, dtype):
-    full, half = backend_of(name), backend_of(name, dtype=dtype)
+def test_half_precision_is_near_and_is_part_of_the_identity(backend_of, name, precision):
+    full, half = backend_of(name), backend_of(name, precision=precision)
     (one,), (other,) = full.fill([ask("Rain.")]), half.fill([ask("Rain.")])
     assert np.abs(np.exp(one.logprobs) - np.exp(other.logprobs)).max() < 0.1
-    assert full.identity.differences(half.identity) == f"dtype: float32 here, {dtype} there"
+    assert full.identity.differences(half.identity) == f"precision: float32 here, {precision} there"
 
 
 def test_the_gpu_path_pads_and_gives_the_same_numbers(folder_of, monkeypatch):
@@ -196,7 +196,8 @@ def test_a_closed_backend_says_so(folder_of):
         ({"max_length": 97}, "between 1 and the model's 96"),
         ({"max_length": 0}, "between 1 and"),
         ({"batch_tokens": 0}, "at least 1"),
-        ({"dtype": "int8"}, "dtype='int8' is not known; use"),
+        ({"precision": "int4"}, "precision='int4' is not known; use"),
+        ({"threads": 0}, "threads=0 must be at least 1"),
         ({"device": "toaster"}, "is not a device; use"),
         ({"revision": "main"}, "only hub models have revisions"),
     ],

@@ -9,7 +9,6 @@ reads, and that a later unpacking removes once it is a day old.
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import tempfile
 import time
@@ -20,22 +19,17 @@ from typing import Any
 import accelerate  # noqa: F401 - transformers needs both to read the file, and says so late
 import gguf  # noqa: F401
 import torch
-from platformdirs import user_cache_dir
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pbsdk.errors import ModelUnusable
+from pbsdk_backends._local.remembered import cache_folder
 from pbsdk_backends._local.weights import quiet
 
-__all__ = ["VERSION", "cache_folder", "unpacked"]
+__all__ = ["VERSION", "unpacked"]
 
 VERSION = 1
 """Goes up when the same file would be unpacked differently."""
 DAY = 24 * 3600
-
-
-def cache_folder() -> Path:
-    """Return where pbsdk keeps what it can recreate."""
-    return Path(os.environ.get("PBSDK_CACHE") or user_cache_dir("pbsdk"))
 
 
 def unpacked(file: Path, digest: str) -> Path:

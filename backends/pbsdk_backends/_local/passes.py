@@ -85,7 +85,7 @@ class Passes:
                 continue
             logprobs = logits.float().log_softmax(-1)
             if logprobs.isnan().any():
-                raise BadAnswer("the model's answer is not a number; try dtype='float32'", retryable=False)
+                raise BadAnswer("the model's answer is not a number; try precision='exact'", retryable=False)
             yield [owner for row in batch for owner in row.owners], logprobs
 
     def _try(self, batch: list[Row]) -> Tensor | None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,13 +34,15 @@ from transformers.utils import logging as transformers_logging
 
 from pbsdk.backend import digest
 from pbsdk.errors import InputError, ModelUnusable
+from pbsdk_backends._local.precision import apply
+from pbsdk_backends._local.remembered import recall, remember
+from pbsdk_backends._local.threads import count_cores, settle_threads
 from pbsdk_backends._tokens.chat import Frame, frame_of
 
 __all__ = [
     "Loaded",
     "Source",
     "choose_device",
-    "choose_dtype",
     "digest_files",
     "load",
     "locate",
@@ -49,6 +52,10 @@ __all__ = [
 
 Kind = Literal["masked", "causal"]
 
+DIGITS = 64
+"""Of a SHA-256 in hexadecimal."""
+SETTLED = 2 * 10**9
+"""Nanoseconds after which another change would bring another time stamp, however coarse the clock."""
 SMALL_FILES = ["*.json", "*.txt", "*.model"]
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -72,6 +79,8 @@ class Loaded:
     model: Any
     tokenizer: Any
     kind: Kind
+    precision: str
+    """`float32`, `bfloat16`, `float16` or `int8`."""
     config_digest: str
     tokenizer_digest: str
     frame: Frame | None = None
@@ -125,19 +134,16 @@ def choose_device(device: str) -> torch.device:
 def describe_device() -> dict[str, str]:
     """Say which device `auto` is, for `pbsdk doctor`."""
     chosen = choose_device("auto")
-    said = f"{chosen.type}, {torch.get_num_threads()} threads, torch {torch.__version__}"
+    settle_threads(None)
+    cores, threads = count_cores(), torch.get_num_threads()
+    said = f"{chosen.type}, torch {torch.__version__}"
     if chosen.type == "cuda":
         free, memory = torch.cuda.mem_get_info()
         said += f", {torch.cuda.get_device_name()}, {free / 1e9:.1f} of {memory / 1e9:.1f} GB free"
-    return {"device": said}
-
-
-def choose_dtype(dtype: str) -> torch.dtype:
-    """Return the precision asked for; `auto` is float32, the only one whose answers don't depend on the batch."""
-    known = {"auto": torch.float32, "float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    if dtype not in known:
-        raise InputError(f"dtype={dtype!r} is not known; use 'auto', 'float32', 'float16' or 'bfloat16'")
-    return known[dtype]
+    usable = (
+        f"{cores.usable} core{'s' if cores.usable > 1 else ''}, {min(cores.free, cores.limit):.1f} of them free now"
+    )
+    return {"device": said, "threads": f"{threads} for {usable}; threads= chooses another number"}
 
 
 def locate(model: str, revision: str | None, *, local_files_only: bool = False) -> Source:
@@ -209,17 +215,30 @@ def weight_files(source: Source) -> list[Path]:
     return [source.folder / name for name in names]
 
 
-def digest_files(paths: Sequence[Path]) -> str:
-    """Return the SHA-256 of the files' contents, in order."""
+def digest_files(paths: Sequence[Path], *, again: bool = False) -> str:
+    """Return the SHA-256 of the files' contents, in order.
+
+    A file is read once, and `again` if that is wanted: what was found is remembered by the file's size and time stamps.
+    """
+    known = recall("digests")
     state = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as file:
-            state.update(hashlib.file_digest(file, "sha256").digest())
+        place, told = str(path.resolve()), path.stat()
+        stamp = [told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino]
+        match known.get(place):
+            case [*before, str(content)] if before == stamp and len(content) == DIGITS and not again:
+                pass
+            case _:
+                with path.open("rb") as file:
+                    content = hashlib.file_digest(file, "sha256").hexdigest()
+                if time.time_ns() - max(stamp[1:3]) > SETTLED:
+                    remember("digests", place, [*stamp, content])
+        state.update(bytes.fromhex(content))
     return state.hexdigest()
 
 
-def load(source: Source, device: torch.device, dtype: torch.dtype) -> Loaded:
-    """Load the tokenizer and the weights, and check that they are complete."""
+def load(source: Source, device: torch.device, offers: Mapping[str, float], digest: str) -> Loaded:
+    """Load the tokenizer and the weights, check that they are complete, and give them the best precision on offer."""
     weight_files(source)
     folder = str(source.folder)
     with _explained(source), quiet():
@@ -243,7 +262,7 @@ def load(source: Source, device: torch.device, dtype: torch.dtype) -> Loaded:
             f" and {len(report['missing_keys']) - 1} more: it was saved without its language-model head, or for "
             "another task; choose the pre-trained model it was made from"
         )
-    model = model.to(device=device, dtype=dtype).eval()
+    model, precision = apply(model.eval(), tokenizer, device, offers, digest)
     stored = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
     settings = {key: value for key, value in stored.items() if key not in NOT_THE_MODEL}
     spelling = tokenizer.backend_tokenizer.to_str() + json.dumps(tokenizer.special_tokens_map, default=str)
@@ -251,6 +270,7 @@ def load(source: Source, device: torch.device, dtype: torch.dtype) -> Loaded:
         model=model,
         tokenizer=tokenizer,
         kind=kind,
+        precision=precision,
         config_digest=_sha256(json.dumps(settings, sort_keys=True)),
         tokenizer_digest=_sha256(spelling),
     )

@@ -4,7 +4,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from pbsdk_backends._local import gguf as _gguf
+from pbsdk_backends._local import remembered
 
 
 def test_two_processes_may_unpack_at_once(tmp_path):
@@ -42,6 +42,6 @@ print((_gguf.unpacked(file, "0" * 64) / "whole").read_text())
 
 def test_the_cache_is_the_users_unless_named(monkeypatch):
     monkeypatch.delenv("PBSDK_CACHE", raising=False)
-    assert _gguf.cache_folder().name == "pbsdk"
+    assert remembered.cache_folder().name == "pbsdk"
     monkeypatch.setenv("PBSDK_CACHE", "elsewhere")
-    assert _gguf.cache_folder() == Path("elsewhere")
+    assert remembered.cache_folder() == Path("elsewhere")

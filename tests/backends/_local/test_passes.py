@@ -113,7 +113,7 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory():
 
 def test_an_answer_that_is_no_number_is_not_used():
     passes = Passes(lambda batch: torch.full((len(batch), 4), float("nan")), batch_tokens=100, padded=True)
-    with pytest.raises(BadAnswer, match="not a number; try dtype='float32'"):
+    with pytest.raises(BadAnswer, match="not a number; try precision='exact'"):
         list(passes.run(rows_of(4)))
 
 
