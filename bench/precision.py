@@ -72,7 +72,7 @@ def smollm2(options: argparse.Namespace) -> bool:
     """Compare the embedded model's precisions."""
     texts = [example.text for example in named("agnews", "test").examples][: options.texts]
     queries = [query(text, ending) for text in texts for ending in ENDINGS]
-    exact, fast = (SmolLM2Backend(device="cpu", precision=name) for name in ("exact", "fast"))
+    exact, fast = (SmolLM2Backend(device="cpu", precision=name, threads=options.threads) for name in ("exact", "fast"))
     return compared(exact, fast, lambda: queries, options, f"SmolLM2, {len(texts)} texts, ten prompts")
 
 
@@ -83,20 +83,23 @@ def roberta(options: argparse.Namespace) -> bool:
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "roberta-large-shaped"
         build_roberta(folder, texts, options.layers)
-        exact, fast = (LocalBackend(str(folder), device="cpu", precision=name) for name in ("exact", "fast"))
+        exact, fast = (
+            LocalBackend(str(folder), device="cpu", precision=name, threads=options.threads)
+            for name in ("exact", "fast")
+        )
     title = f"RoBERTa-large's shape, {options.layers} layers, {len(queries)} texts, one prompt"
     return compared(exact, fast, lambda: queries, options, title)
 
 
 def accuracy(options: argparse.Namespace) -> bool:
     """Compare accuracies and verdicts on the data sets."""
-    exact, fast = (SmolLM2Backend(device="cpu", precision=name) for name in ("exact", "fast"))
+    exact, fast = (SmolLM2Backend(device="cpu", precision=name, threads=options.threads) for name in ("exact", "fast"))
     lost, equal = [], []
     print(
         "\n| data | exact | the same classifier, fast answers | verdicts equal | fitted on fast answers | verdicts equal |"
     )
     print("|---|---|---|---|---|---|", flush=True)
-    for name in DATA:
+    for name in options.data:
         shots = few_shot(named(name), k=16, seed=13)
         whole = named(name, "test")
         rows = sorted(np.random.default_rng(13).permutation(len(whole))[: options.test].tolist())
@@ -136,6 +139,7 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=3, help="turns of each way; the best counts")
     parser.add_argument("--texts", type=int, default=32, help="texts whose passes are timed")
     parser.add_argument("--layers", type=int, default=24, help="layers of the RoBERTa-shaped model")
+    parser.add_argument("--data", nargs="+", default=list(DATA), help="data sets to compare verdicts on")
     parser.add_argument("--test", type=int, default=200, help="test rows of each data set")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
