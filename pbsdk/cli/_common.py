@@ -246,7 +246,7 @@ def connected(  # noqa: PLR0913 - a command's options
     saved = SavedClassifier.load(model)
     name = saved.backend.name if saved.backend else None
     kept: dict[str, Any] = {**saved.backend.options} if saved.backend else {}
-    elsewhere = next((value for key, value in kept.items() if key not in options and _leaves(value)), None)
+    elsewhere = next((value for key, value in kept.items() if key not in options and _leaves(key, value)), None)
     if elsewhere is not None:
         raise SetupError(
             f"{model} says to send the texts, and the key for it, to {elsewhere}; if you trust that, type {_typed(name, kept)}"
@@ -279,8 +279,10 @@ def _within(engine: str | None, name: str, options: dict[str, Any]) -> tuple[str
 _BARE_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+")
 
 
-def _leaves(value: Any) -> bool:
-    """Return whether an option is an address on another machine, which no file alone may choose."""
+def _leaves(name: str, value: Any) -> bool:
+    """Return whether an option chooses another machine, as an address or by a provider's name, which no file alone may do."""
+    if name == "provider" and value is not None:
+        return True
     if not isinstance(value, str):
         return False
     bare = _BARE_ADDRESS.fullmatch(value)

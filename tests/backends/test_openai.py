@@ -483,6 +483,16 @@ def test_azure_gets_its_version_and_its_header():
         assert "Authorization" not in first.headers
 
 
+def test_a_header_may_have_any_name():
+    named = {"path": "1", "body": "2", "self": "3"}
+    with (
+        scripted(OpenAIScript(completions=5)) as server,
+        OpenAIBackend("tiny", url=f"{server.url}/v1", top=5, headers=named) as backend,
+    ):
+        backend.fill([query("x")])
+        assert named.items() <= server.asked[-1].headers.items()
+
+
 def test_other_queries_in_the_address_are_refused():
     with pytest.raises(InputError, match="api-version"):
         OpenAIBackend("tiny", url="http://127.0.0.1:9/v1?key=secret")

@@ -111,6 +111,10 @@ def test_a_remembered_backend_that_does_not_fit_says_what_to_type(work, tmp_path
             "to http://192.0.2.1/v1; if you trust that, type --backend openai -o url=http://192.0.2.1/v1",
         ),
         (
+            {"name": "openai", "options": {"model": "m", "provider": "together"}},
+            "to together; if you trust that, type --backend openai -o model=m -o provider=together",
+        ),
+        (
             {"name": "ray", "options": {"address": "192.0.2.1:6379"}},
             "to 192.0.2.1:6379; if you trust that, type --backend ray -o address=192.0.2.1:6379",
         ),

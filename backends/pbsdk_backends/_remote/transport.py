@@ -208,11 +208,11 @@ class Transport:
         network = self.network
         return run_jobs(jobs, workers=network.workers, deadline=network.deadline, pace=self._pace)
 
-    def get(self, path: str, **headers: str) -> Reply:
+    def get(self, path: str, /, **headers: str) -> Reply:
         """Ask for `path`, and return the answer of a request that succeeded."""
         return self._checked(self._send(requests.Request("GET", self._address(path), headers=headers)))
 
-    def post(self, path: str, body: bytes | object, **headers: str) -> Reply:
+    def post(self, path: str, body: bytes | object, /, **headers: str) -> Reply:
         """Send bytes, or anything else as JSON, and return the answer of a request that succeeded."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         kind = "application/octet-stream" if isinstance(body, bytes) else "application/json"
