@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any, Literal
 
 from pbsdk.backend import MaskedLMBackend
-from pbsdk.errors import InputError, SetupError
+from pbsdk.errors import InputError, PbsdkError, SetupError
 from pbsdk.ledger.budget import QueryBudget
 from pbsdk.metering.meter import MeteredBackend
-from pbsdk.plugins import BACKENDS
+from pbsdk.plugins import BACKENDS, OUTLINES
 
-__all__ = ["AvailableBackend", "available", "connect", "default_name", "find", "open_backend"]
+__all__ = ["AvailableBackend", "available", "connect", "connect_to_plan", "default_name", "find", "open_backend"]
 
 EMBEDDED = "smollm2"
 
@@ -63,7 +63,37 @@ def connect(
     """
     limits = QueryBudget.of(budget)
     chosen = name or default_name()
-    backend = open_backend(chosen, **options)
+    return _metered(chosen, open_backend(chosen, **options), run, limits, canaries=canaries)
+
+
+def connect_to_plan(
+    name: str | None = None, *, run: str | Path | None = None, budget: int | QueryBudget | None = 10, **options: Any
+) -> MeteredBackend:
+    """Connect to a model that will not be asked: as `connect` does, but without the weights of a model whose outline is at hand."""
+    limits = QueryBudget.of(budget)
+    chosen = name or default_name()
+    backend = _outline(chosen, options) or open_backend(chosen, **options)
+    return _metered(chosen, backend, run, limits)
+
+
+def _outline(name: str, options: dict[str, Any]) -> MaskedLMBackend | None:
+    if name not in OUTLINES.names():
+        return None
+    try:
+        outline: MaskedLMBackend | None = OUTLINES.load(name)(**options)
+    except (PbsdkError, TypeError):  # opening the model itself says what is wrong
+        return None
+    return outline
+
+
+def _metered(
+    chosen: str,
+    backend: MaskedLMBackend,
+    run: str | Path | None,
+    limits: QueryBudget,
+    *,
+    canaries: bool | Literal["warn"] = False,
+) -> MeteredBackend:
     try:
         folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
         return MeteredBackend(backend, folder, limits, canaries=canaries)

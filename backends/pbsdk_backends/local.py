@@ -22,17 +22,12 @@ from pbsdk.errors import MissingExtra
 try:
     from huggingface_hub.constants import HF_HUB_CACHE
 
+    from pbsdk_backends._local.files import digest_files, locate, weight_files
     from pbsdk_backends._local.model import TransformersBackend
+    from pbsdk_backends._local.outline import keep
     from pbsdk_backends._local.precision import choose_precision
     from pbsdk_backends._local.threads import settle_threads
-    from pbsdk_backends._local.weights import (
-        choose_device,
-        describe_device,
-        digest_files,
-        load,
-        locate,
-        weight_files,
-    )
+    from pbsdk_backends._local.weights import choose_device, describe_device, load
 except ImportError as error:
     raise MissingExtra(
         f"the adapter `local` needs torch, transformers and safetensors ({error}); "
@@ -119,3 +114,4 @@ class LocalBackend(TransformersBackend):
             "check_weights": check_weights,
             "local_files_only": local_files_only,
         }
+        keep(self, "local", [source.folder], self._options | {"precision": precision})

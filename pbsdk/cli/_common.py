@@ -230,19 +230,21 @@ def connected(  # noqa: PLR0913 - a command's options
     run: Path | None,
     budget: QueryBudget,
     engine: str | None = None,
+    asks: bool = True,
 ) -> MeteredBackend:
     """Connect to the backend that is named, or else to the one that a classifier was trained on, inside an engine's if one is named.
 
     Options that are given go before those that the model file remembers. An address elsewhere has to be typed: a file from
     a stranger must not choose who reads the texts. A remembered backend that can't be opened, or
-    that is another model by now, is an error that says what to type.
+    that is another model by now, is an error that says what to type. A model that nobody `asks` needs no weights.
     """
-    from pbsdk.connecting import connect, default_name
+    from pbsdk.connecting import connect, connect_to_plan, default_name
     from pbsdk.learning.model_file import SavedClassifier
 
+    opened = connect if asks else connect_to_plan
     if model is None or backend is not None:
         outer, told = _within(engine, backend or default_name(), options)
-        return connect(outer, run=run, budget=budget, **told)
+        return opened(outer, run=run, budget=budget, **told)
     saved = SavedClassifier.load(model)
     name = saved.backend.name if saved.backend else None
     kept: dict[str, Any] = {**saved.backend.options} if saved.backend else {}
@@ -254,7 +256,7 @@ def connected(  # noqa: PLR0913 - a command's options
     kept |= options
     try:
         outer, told = _within(engine, name or default_name(), kept)
-        lm = connect(outer, run=run, budget=budget, **told)
+        lm = opened(outer, run=run, budget=budget, **told)
     except (SetupError, InputError, BackendError) as error:
         if saved.backend is None:
             raise

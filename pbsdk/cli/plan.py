@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -38,6 +39,7 @@ from pbsdk.cli._common import (
     plainly,
     read_options,
     rows_of,
+    say,
     show,
     typed,
 )
@@ -103,6 +105,8 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     Exit codes:
         3    the budget doesn't allow it
     """
+    if sys.stderr.isatty():
+        say("Opening the model and counting; this takes some seconds, and nothing is sent.", err=True)
     from pbsdk.classifier import PromptBoostingClassifier
     from pbsdk.data.loading import load_table
     from pbsdk.data.streaming import stream_table
@@ -130,7 +134,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
             None if file is None else load_table(file, label=label_column, **reading) for file in (train, validation)
         ]
         asked = None if predict is None else _Streamed(predict, stream_table(predict, labelled=False, **reading))
-        with connected(model, backend, read_options(option), run=run, budget=limits) as lm:
+        with connected(model, backend, read_options(option), run=run, budget=limits, asks=False) as lm:
             classifier = (
                 PromptBoostingClassifier(
                     lm,

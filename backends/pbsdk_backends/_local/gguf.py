@@ -22,19 +22,17 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from pbsdk.errors import ModelUnusable
-from pbsdk_backends._local.remembered import cache_folder
+from pbsdk_backends._local.files import unpacked_place
 from pbsdk_backends._local.weights import quiet
 
-__all__ = ["VERSION", "unpacked"]
+__all__ = ["unpacked"]
 
-VERSION = 1
-"""Goes up when the same file would be unpacked differently."""
 DAY = 24 * 3600
 
 
 def unpacked(file: Path, digest: str) -> Path:
     """Return the folder with the file's weights and tokenizer, made now if it isn't there."""
-    folder = cache_folder() / f"{file.stem.lower()}-{digest[:16]}-v{VERSION}"
+    folder = unpacked_place(file, digest)
     if folder.is_dir():
         return folder
     try:

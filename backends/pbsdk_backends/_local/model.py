@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -150,6 +151,17 @@ class TransformersBackend(MaskedLMBackend):
     def most_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model reads of the query."""
         return self.count_tokens(query)
+
+    def outlined(self) -> dict[str, Any]:
+        """Return what `outline` keeps of the model: all but the weights, as plain values."""
+        return {
+            "name": self.identity.name,
+            "details": dict(self.identity.details),
+            "words": [self.vocabulary[token] for token in range(len(self.vocabulary))],
+            "abilities": asdict(self.abilities),
+            "mask_token": self.mask_token,
+            "reader": self._reader.told(),
+        }
 
     def close(self) -> None:
         """Free the weights' memory."""

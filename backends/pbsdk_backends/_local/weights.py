@@ -1,9 +1,7 @@
-"""From a name to a model in memory: a model's own code is never run, and every failure says why.
+"""From a folder to a model in memory: a model's own code is never run, and every failure says why.
 
-A name is a folder, or a model on the Hugging Face hub; a hub model is first downloaded into a folder of
-the hub's own cache, and from there on both are treated alike. Only safetensors files are read, since
-other formats can run code, and code that comes with a model is never run. A checkpoint that lacks
-the weights of its language-model head would be completed with random numbers, so it is refused.
+Only safetensors files are read, since other formats can run code, and code that comes with a model is never run. A
+checkpoint that lacks the weights of its language-model head would be completed with random numbers, so it is refused.
 """
 
 from __future__ import annotations
@@ -11,65 +9,30 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
 import transformers
-from huggingface_hub import snapshot_download
-from huggingface_hub.errors import (
-    GatedRepoError,
-    HfHubHTTPError,
-    HFValidationError,
-    RepositoryNotFoundError,
-    RevisionNotFoundError,
-)
 from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
 from pbsdk.backend import digest
 from pbsdk.errors import InputError, ModelUnusable
+from pbsdk_backends._local.files import Source, weight_files
 from pbsdk_backends._local.precision import apply
-from pbsdk_backends._local.remembered import recall, remember
 from pbsdk_backends._local.threads import count_cores, settle_threads
 from pbsdk_backends._tokens.chat import Frame, frame_of
 
-__all__ = [
-    "Loaded",
-    "Source",
-    "choose_device",
-    "digest_files",
-    "load",
-    "locate",
-    "quiet",
-    "weight_files",
-]
+__all__ = ["Loaded", "choose_device", "describe_device", "load", "quiet"]
 
 Kind = Literal["masked", "causal"]
 
-DIGITS = 64
-"""Of a SHA-256 in hexadecimal."""
-SETTLED = 2 * 10**9
-"""Nanoseconds after which another change would bring another time stamp, however coarse the clock."""
-SMALL_FILES = ["*.json", "*.txt", "*.model"]
-WEIGHTS = "model.safetensors"
-INDEX = "model.safetensors.index.json"
 NOT_THE_MODEL = {"_name_or_path", "architectures", "dtype", "torch_dtype", "transformers_version", "use_cache"}
 """Settings of a config that don't change answers."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A folder that holds a model, and how to name it."""
-
-    folder: Path
-    name: str
-    revision: str | None = None
 
 
 @dataclass(frozen=True)
@@ -144,97 +107,6 @@ def describe_device() -> dict[str, str]:
         f"{cores.usable} core{'s' if cores.usable > 1 else ''}, {min(cores.free, cores.limit):.1f} of them free now"
     )
     return {"device": said, "threads": f"{threads} for {usable}; threads= chooses another number"}
-
-
-def locate(model: str, revision: str | None, *, local_files_only: bool = False) -> Source:
-    """Find the model's folder, downloading it from the hub if necessary."""
-    folder = Path(model).expanduser()
-    if folder.is_dir():
-        if revision is not None:
-            raise InputError("only hub models have revisions; for a folder, leave revision out")
-        return Source(folder, folder.resolve().name)
-    try:
-        with quiet():
-            place = Path(_fetch(model, revision, SMALL_FILES, local_files_only))
-            names = _shards(place) if (place / INDEX).is_file() else [WEIGHTS]
-            place = Path(_fetch(model, revision, SMALL_FILES + names, local_files_only))
-    except HFValidationError as error:
-        raise ModelUnusable(
-            f"{model!r} is neither a folder here nor a hub model's name; check the path, or write 'owner/name'"
-        ) from error
-    except GatedRepoError as error:
-        raise ModelUnusable(
-            f"{model!r} is gated; accept its terms on the hub and log in with `hf auth login`"
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ModelUnusable(f"{model!r} has no revision {revision!r}; check it on the model's hub page") from error
-    except RepositoryNotFoundError as error:
-        raise ModelUnusable(
-            f"the hub has no model {model!r}, or it is private; check the name, or log in with `hf auth login`"
-        ) from error
-    except (OSError, HfHubHTTPError) as error:
-        raise ModelUnusable(
-            f"{model!r} is not in the local cache and the hub can't be reached; check the name and the connection "
-            "(and that HF_HUB_OFFLINE is not set), or download the model elsewhere and give its folder: "
-            'connect("local", model="path/to/folder")'
-        ) from error
-    return Source(place, model, place.name)
-
-
-def _fetch(model: str, revision: str | None, patterns: Sequence[str], local_files_only: bool) -> str:
-    return snapshot_download(
-        model,
-        revision=revision,
-        allow_patterns=list(patterns),
-        ignore_patterns=["*/*"],
-        local_files_only=local_files_only,
-    )
-
-
-def _shards(folder: Path) -> list[str]:
-    index = json.loads((folder / INDEX).read_text(encoding="utf-8"))
-    return sorted({str(name) for name in index["weight_map"].values()})
-
-
-def weight_files(source: Source) -> list[Path]:
-    """Return the safetensors files that hold the model."""
-    try:
-        names = _shards(source.folder) if (source.folder / INDEX).is_file() else [WEIGHTS]
-    except (OSError, ValueError, KeyError, AttributeError) as error:
-        raise ModelUnusable(f"{INDEX} of {source.name!r} can't be read; download the model again") from error
-    missing = [name for name in names if not (source.folder / name).is_file()]
-    if missing:
-        others = sorted(path.name for path in source.folder.glob("*.bin"))
-        cure = (
-            f"it has only {', '.join(others)}, a format that can run code: convert it once where you trust it, with "
-            "transformers' save_pretrained, or pick a revision that has safetensors"
-            if others
-            else "download the model again, or give the folder that holds it"
-        )
-        raise ModelUnusable(f"{source.name!r} has no {missing[0]}; {cure}")
-    return [source.folder / name for name in names]
-
-
-def digest_files(paths: Sequence[Path], *, again: bool = False) -> str:
-    """Return the SHA-256 of the files' contents, in order.
-
-    A file is read once, and `again` if that is wanted: what was found is remembered by the file's size and time stamps.
-    """
-    known = recall("digests")
-    state = hashlib.sha256()
-    for path in paths:
-        place, told = str(path.resolve()), path.stat()
-        stamp = [told.st_size, told.st_mtime_ns, told.st_ctime_ns, told.st_ino]
-        match known.get(place):
-            case [*before, str(content)] if before == stamp and len(content) == DIGITS and not again:
-                pass
-            case _:
-                with path.open("rb") as file:
-                    content = hashlib.file_digest(file, "sha256").hexdigest()
-                if time.time_ns() - max(stamp[1:3]) > SETTLED:
-                    remember("digests", place, [*stamp, content])
-        state.update(bytes.fromhex(content))
-    return state.hexdigest()
 
 
 def load(source: Source, device: torch.device, offers: Mapping[str, float], digest: str) -> Loaded:

@@ -220,16 +220,36 @@ class Reader(TokenReader):
     """Reads queries with a tokenizer of transformers, or one that has what reading needs of it."""
 
     def __init__(self, tokenizer: Any, *, causal: bool, max_length: int, frame: Frame | None = None) -> None:
-        self._plain = plain_copy(tokenizer)
+        plain = plain_copy(tokenizer)
         starts = (tokenizer.bos_token_id, tokenizer.eos_token_id)
-        super().__init__(
-            causal=causal,
-            max_length=max_length,
-            mask_id=tokenizer.mask_token_id,
-            mask="" if causal else self._plain.id_to_token(tokenizer.mask_token_id) or "",
-            start=next(([token] for token in starts if token is not None), []),
-            frame=frame and Frame(*(_respelled(text, self._plain) for text in frame)),
+        self._become(
+            plain,
+            {
+                "causal": causal,
+                "max_length": max_length,
+                "mask_id": tokenizer.mask_token_id,
+                "mask": "" if causal else plain.id_to_token(tokenizer.mask_token_id) or "",
+                "start": next(([token] for token in starts if token is not None), []),
+                "frame": frame and [_respelled(text, plain) for text in frame],
+            },
         )
+
+    def _become(self, plain: Tokenizer, facts: dict[str, Any]) -> None:
+        self._plain, self._facts = plain, facts
+        frame = facts["frame"]
+        super().__init__(**{**facts, "frame": None if frame is None else Frame(*frame)})
+
+    def told(self) -> dict[str, Any]:
+        """Return all that it knows, as plain values from which `again` makes it."""
+        return {"tokenizer": self._plain.to_str(), **self._facts}
+
+    @classmethod
+    def again(cls, told: dict[str, Any]) -> Reader:
+        """Return the reader that said this of itself."""
+        reader = cls.__new__(cls)
+        facts = dict(told)
+        reader._become(Tokenizer.from_str(facts.pop("tokenizer")), facts)  # noqa: SLF001 - its own
+        return reader
 
     def encode(self, text: str, *, opened: bool) -> Encoded:
         """Return a text's tokens; control tokens that it writes out are plain text."""

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from pbsdk_backends._local import remembered, weights
+from pbsdk_backends._local import files, remembered
 
 
 @pytest.fixture(autouse=True)
@@ -26,39 +26,39 @@ def file(tmp_path):
 def reads(monkeypatch):
     """How often a file's contents were read for a digest."""
     counted = []
-    plain = weights.hashlib.file_digest
+    plain = files.hashlib.file_digest
 
     def digest(opened, kind):
         counted.append(opened.name)
         return plain(opened, kind)
 
-    monkeypatch.setattr(weights.hashlib, "file_digest", digest)
-    monkeypatch.setattr(weights, "SETTLED", -1)
+    monkeypatch.setattr(files.hashlib, "file_digest", digest)
+    monkeypatch.setattr(files, "SETTLED", -1)
     return counted
 
 
 def test_a_file_is_read_for_its_digest_once(file, reads):
-    assert weights.digest_files([file]) == weights.digest_files([file])
+    assert files.digest_files([file]) == files.digest_files([file])
     assert len(reads) == 1
 
 
 def test_it_is_read_again_on_demand(file, reads):
-    first = weights.digest_files([file])
-    assert weights.digest_files([file], again=True) == first
+    first = files.digest_files([file])
+    assert files.digest_files([file], again=True) == first
     assert len(reads) == 2
 
 
 def test_another_content_of_the_same_size_and_age_is_noticed(file, reads):
-    first, told = weights.digest_files([file]), file.stat()
+    first, told = files.digest_files([file]), file.stat()
     file.write_bytes(b"Weights")
     os.utime(file, ns=(told.st_atime_ns, told.st_mtime_ns))
-    assert weights.digest_files([file]) != first
+    assert files.digest_files([file]) != first
 
 
 def test_a_file_that_was_written_just_now_is_not_remembered(file, reads, monkeypatch):
-    monkeypatch.setattr(weights, "SETTLED", 3600 * 10**9)
-    weights.digest_files([file])
-    weights.digest_files([file])
+    monkeypatch.setattr(files, "SETTLED", 3600 * 10**9)
+    files.digest_files([file])
+    files.digest_files([file])
     assert len(reads) == 2
 
 
@@ -66,15 +66,15 @@ def test_a_file_that_was_written_just_now_is_not_remembered(file, reads, monkeyp
 def test_a_broken_file_is_begun_again(cache, file, content):
     cache.mkdir()
     (cache / "digests.json").write_bytes(content)
-    first = weights.digest_files([file])
-    assert weights.digest_files([file]) == first
+    first = files.digest_files([file])
+    assert files.digest_files([file]) == first
 
 
 def test_a_folder_that_can_not_be_written_is_no_hindrance(cache, file):
     cache.write_text("a file stands in the folder's place")
     remembered.remember("speeds", "key", 1.0)
     assert remembered.recall("speeds") == {}
-    assert weights.digest_files([file]) == weights.digest_files([file])
+    assert files.digest_files([file]) == files.digest_files([file])
 
 
 def test_only_the_latest_are_kept(cache):
