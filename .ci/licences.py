@@ -50,7 +50,7 @@ WORDS = {
 UMBRELLAS = {"OSI Approved", "DFSG approved"}
 """Classifiers that name no licence."""
 
-READ = {"matplotlib": "PSF-2.0"}
+READ = {"litellm": "MIT", "matplotlib": "PSF-2.0"}
 """Packages whose metadata hold a text instead of a name; somebody has read it."""
 
 

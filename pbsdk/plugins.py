@@ -63,6 +63,7 @@ _EXTRAS = {
     "http": "remote",
     "huggingface": "remote",
     "kserve": "remote",
+    "litellm": "litellm",
     "local": "local",
     "openai": "remote",
     "ray": "ray",

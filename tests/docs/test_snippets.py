@@ -15,6 +15,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from helpers.litellm import stand_in
 from helpers.pages import DOCS, ROOT, Block, all_pages, blocks, read, runs_on
 from helpers.servers import GeminiScript, OpenAIScript, scripted
 from helpers.tiny_models import build
@@ -91,6 +92,13 @@ def google():
 
 
 @contextlib.contextmanager
+def through_litellm():
+    with scripted(OpenAIScript(chat=20)) as server, pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "litellm", stand_in())
+        yield {ADDRESS: server.url}, {}
+
+
+@contextlib.contextmanager
 def downloaded():
     """A tiny RoBERTa where the hub's would be."""
     build(Path("roberta-large"), "roberta", max_position_embeddings=300)
@@ -156,6 +164,7 @@ STAND_INS = {
     "providers/http.md": own_server,
     "providers/huggingface.md": hub,
     "providers/kserve.md": triton,
+    "providers/litellm.md": through_litellm,
     "providers/local.md": downloaded,
     "providers/openai.md": vllm,
 }

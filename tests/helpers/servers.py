@@ -183,6 +183,7 @@ class OpenAIScript:
             places = [{"token": word, "logprob": value, "bytes": None} for word, value in best]
             logprobs = {"content": [{"token": best[0][0], "logprob": best[0][1], "top_logprobs": places}]}
         choice = {"index": 0, "logprobs": None if self.silent else logprobs, "finish_reason": "length"}
+        choice |= {"message": {"role": "assistant", "content": best[0][0]}} if chat else {"text": best[0][0]}
         return json_reply(
             {"id": "1", "model": self.model, "choices": [choice], "usage": {"prompt_tokens": len(text.split())}}
         )

@@ -64,7 +64,17 @@ except ImportError as error:
         'install them: pip install "pbsdk[remote]"'
     ) from error
 
-__all__ = ["HttpRefusal", "Network", "NetworkOptions", "Reply", "Transport", "read_json", "setup_error", "validated"]
+__all__ = [
+    "HttpRefusal",
+    "Network",
+    "NetworkOptions",
+    "Reply",
+    "Transport",
+    "read_json",
+    "setup_error",
+    "validated",
+    "waiting_time",
+]
 
 ROUNDS_A_BATCH = 4
 """How many requests of one batch each worker handles: enough to smooth out slow ones."""
@@ -335,17 +345,21 @@ def _explained(reply: Reply) -> Any:
         return None
 
 
-def _wait(reply: Reply) -> float | None:
-    """Return the seconds that the server asks us to wait, in whichever form it says so."""
-    seconds = _number(reply.headers.get("retry-after-ms"))
+def waiting_time(headers: Mapping[str, str]) -> float | None:
+    """Return the seconds that a server's headers ask us to wait."""
+    seconds = _number(headers.get("retry-after-ms"))
     if seconds is not None:
         return seconds / 1000
-    after = reply.headers.get("Retry-After")
-    if after is not None:
-        seconds = _number(after)
-        return seconds if seconds is not None else _until(after, reply.headers.get("Date"))
+    after = headers.get("Retry-After")
+    seconds = _number(after)
+    return _until(after, headers.get("Date")) if after is not None and seconds is None else seconds
+
+
+def _wait(reply: Reply) -> float | None:
+    """Return the seconds that the server asks us to wait, in whichever form it says so."""
+    seconds = waiting_time(reply.headers)
     said = _explained(reply)
-    return _number(said.get("estimated_time")) if isinstance(said, dict) else None
+    return _number(said.get("estimated_time")) if seconds is None and isinstance(said, dict) else seconds
 
 
 def _number(text: object) -> float | None:
