@@ -1,4 +1,4 @@
-"""What a model on this machine is, but for its weights: enough to plan with, in a tenth of the time and without torch.
+"""What a model on this machine is, but for its weights: enough to plan with, without torch.
 
 Whoever opens a model leaves its outline in pbsdk's cache folder: its identity, its vocabulary, and how it reads. A plan opens that
 instead, and counts the same tokens. An outline is named by all that it follows from: the model's files by size and time
