@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers.utils import logging as transformers_logging
 
 from pbsdk.errors import MissingExtra, ModelUnusable
+from pbsdk_backends._local import files
 from pbsdk_backends._local import weights as _loading
 from pbsdk_backends.local import LocalBackend
 
@@ -113,7 +114,7 @@ def test_a_hub_that_can_not_be_reached_is_said_with_the_cures(monkeypatch, tmp_p
     def unreachable(*_args, **_options):
         raise LocalEntryNotFoundError("no connection")
 
-    monkeypatch.setattr(_loading, "snapshot_download", unreachable)
+    monkeypatch.setattr(files, "snapshot_download", unreachable)
     with pytest.raises(ModelUnusable, match=r"'roberta-large' is not in the local cache and the hub can't be reached"):
         LocalBackend(device="cpu")
 
@@ -144,7 +145,7 @@ def test_a_hub_model_is_named_by_its_name_and_commit(monkeypatch, folder_of, tmp
         wanted.append((model, revision, tuple(allow_patterns)))
         return str(snapshot)
 
-    monkeypatch.setattr(_loading, "snapshot_download", download)
+    monkeypatch.setattr(files, "snapshot_download", download)
     backend = LocalBackend("owner/tiny", revision="v2", device="cpu")
     assert backend.identity.name == "owner/tiny"
     assert backend.identity.details["revision"] == commit
