@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks soak test-llamacpp test-ray flips audit-deps licences format clean
+.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks soak test-llamacpp test-ray test-postgres flips audit-deps licences format clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -62,6 +62,9 @@ test-llamacpp: $(STAMP) ## train through a real llama.cpp server (takes minutes)
 
 test-ray: $(STAMP) ## run a model on two nodes of a Ray cluster, and lose one of them
 	PBSDK_TEST_RAY=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --no-cov tests/backends/test_ray.py tests/backends/test_ray_cluster.py
+
+test-postgres: $(STAMP) ## test ledgers in PostgreSQL: the meter, the gate and crashes in full
+	PBSDK_TEST_POSTGRES=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --no-cov tests/ledger/test_postgres.py tests/ledger/test_crash.py tests/metering
 
 flips: $(STAMP) ## flip three thousand bits of the files that pbsdk reads, and say what became of each
 	OMP_NUM_THREADS=1 $(BIN)/python bench/flips.py

@@ -44,7 +44,7 @@ def available() -> list[AvailableBackend]:
 def connect(
     name: str | None = None,
     *,
-    run: str | Path | None = None,
+    run: str | os.PathLike[str] | None = None,
     budget: int | QueryBudget | None = 10,
     canaries: bool | Literal["warn"] = False,
     **options: Any,
@@ -54,8 +54,9 @@ def connect(
     Args:
         name: a backend from `available()`. None for the one that the environment variable
             PBSDK_BACKEND names, or else the embedded model.
-        run: the folder that records every query; using the same folder again asks only for what is
-            missing. None for a folder under `runs/` named after the model.
+        run: the folder that records every query, or the address of a database that several machines share
+            (`postgresql://...`); using the same again asks only for what is missing. None for a folder under `runs/`
+            named after the model.
         budget: passes that an example may have, as a number or a `QueryBudget`; None for no limit.
         canaries: ask a few fixed texts first, and refuse (or, with "warn", report) a provider whose
             answers to them have changed since the run began; they are passes of the phase `probe`.
@@ -67,7 +68,11 @@ def connect(
 
 
 def connect_to_plan(
-    name: str | None = None, *, run: str | Path | None = None, budget: int | QueryBudget | None = 10, **options: Any
+    name: str | None = None,
+    *,
+    run: str | os.PathLike[str] | None = None,
+    budget: int | QueryBudget | None = 10,
+    **options: Any,
 ) -> MeteredBackend:
     """Connect to a model that will not be asked: as `connect` does, but without the weights of a model whose outline is at hand."""
     limits = QueryBudget.of(budget)
@@ -89,14 +94,14 @@ def _outline(name: str, options: dict[str, Any]) -> MaskedLMBackend | None:
 def _metered(
     chosen: str,
     backend: MaskedLMBackend,
-    run: str | Path | None,
+    run: str | os.PathLike[str] | None,
     limits: QueryBudget,
     *,
     canaries: bool | Literal["warn"] = False,
 ) -> MeteredBackend:
     try:
-        folder = Path(run) if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
-        return MeteredBackend(backend, folder, limits, canaries=canaries)
+        place = run if run is not None else Path("runs") / f"{chosen}-{backend.identity.digest[:8]}"
+        return MeteredBackend(backend, place, limits, canaries=canaries)
     except BaseException:
         backend.close()
         raise

@@ -20,10 +20,19 @@ _LONGEST = ("test_demo.py", "test_snippets.py", "test_notebooks.py")
 """They ask the embedded model a few thousand times."""
 
 
+_EVERYTHING = bool(os.environ.get("PBSDK_TEST_POSTGRES"))
+"""Whether every test of a ledger is done in PostgreSQL too, as `make test-postgres` does, or only those marked for it."""
+
+
 def pytest_collection_modifyitems(items):
     """Begin with the files that take longest: with several workers, whichever came last would be waited for."""
     rank = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: rank.get(item.path.name, len(rank)))
+    items[:] = [item for item in items if _EVERYTHING or _in_a_folder(item) or item.get_closest_marker("in_postgres")]
+
+
+def _in_a_folder(item):
+    return not hasattr(item, "callspec") or item.callspec.params.get("run") != "postgres"
 
 
 # The package itself looks nowhere but where PBSDK_DATA says; commands that tests start inherit it.
@@ -68,3 +77,21 @@ def hub(monkeypatch):
     library = datasets_library()
     monkeypatch.setitem(sys.modules, "datasets", library)
     return library
+
+
+@pytest.fixture(scope="session")
+def postgres():
+    """A PostgreSQL server of the tests' own; where there is none, or no driver, the test is skipped."""
+    from helpers.postgres import MISSING, cluster
+
+    if MISSING:
+        pytest.skip(MISSING)
+    pytest.importorskip("pg8000", reason="the driver is not installed (pbsdk[postgres])")
+    with cluster() as started:
+        yield started
+
+
+@pytest.fixture(params=["folder", "postgres"])
+def run(request, tmp_path):
+    """Where a ledger is kept: a folder, or a schema of a database. What holds in one holds in the other."""
+    return tmp_path / "run" if request.param == "folder" else request.getfixturevalue("postgres").nearby()

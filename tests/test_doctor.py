@@ -144,6 +144,7 @@ def test_every_extra_that_pyproject_names_is_looked_at(healthy, tmp_path):
         "local",
         "notebook",
         "plot",
+        "postgres",
         "ray",
         "remote",
         "serve",

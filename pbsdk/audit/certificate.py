@@ -29,6 +29,7 @@ from pbsdk.errors import InputError, LedgerCorrupted
 from pbsdk.foreign import bounded_file, bounded_json
 from pbsdk.ledger.budget import SCOPE_OF_PHASE
 from pbsdk.ledger.merkle import Runs, consistency_runs, is_consistent
+from pbsdk.ledger.places import locate
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.verifier import Verification, verify_run
 
@@ -96,6 +97,7 @@ class Certificate(BaseModel):
         Raises:
             LedgerCorrupted: naming the first record that doesn't match.
         """
+        run = locate(run)
         with LedgerReader(run) as reader:
             size = reader.head()[0] if records is None else records
             if size < 1:
@@ -152,16 +154,18 @@ class Certificate(BaseModel):
     @classmethod
     def _count(cls, reader: LedgerReader, records: int) -> dict[str, Any]:
         heads = list(reader.select("SELECT chain FROM records WHERE seq = ?", records))
-        states = dict(reader.select("SELECT state, count(*) FROM records WHERE seq <= ? GROUP BY state", records))
+        states = dict(
+            reader.select("SELECT state, count(*) FROM records WHERE seq <= ? GROUP BY state ORDER BY state", records)
+        )
         ((tokens,),) = reader.select(
             "SELECT coalesce(sum(read), 0) FROM records WHERE state = 'done' AND seq <= ?", records
         )
         passes, most = {}, {}
         for scope, total, dearest in reader.select(
-            "SELECT scope, sum(n), max(n) FROM (SELECT scope, count(*) n FROM (SELECT"  # noqa: S608 - constants only
-            f" {SCOPE_OF_PHASE} scope, example, prompt"
-            " FROM records WHERE state IN ('sent', 'failed') AND seq <= ? GROUP BY 1, 2, 3"
-            " HAVING sum(state = 'sent') > sum(state = 'failed')) GROUP BY scope, example) GROUP BY scope",
+            "SELECT scope, sum(n), max(n) FROM (SELECT scope, count(*) AS n FROM (SELECT"  # noqa: S608 - constants only
+            f" {SCOPE_OF_PHASE} AS scope, example, prompt FROM records WHERE state IN ('sent', 'failed') AND seq <= ? GROUP BY 1, 2, 3"
+            " HAVING count(*) FILTER (WHERE state = 'sent') > count(*) FILTER (WHERE state = 'failed')) AS passes"
+            " GROUP BY scope, example) AS examples GROUP BY scope ORDER BY scope",
             records,
         ):
             passes[str(scope)], most[str(scope)] = int(total), int(dearest)
@@ -185,6 +189,7 @@ class Certificate(BaseModel):
         Raises:
             LedgerCorrupted: naming the first record that doesn't match, or what contradicts the certificate.
         """
+        run = locate(run)
         verified, (root,) = verified_runs(run, [(0, self.records)])
         self.covered_by(verified.records, str(verified.run))
         with LedgerReader(run) as reader:

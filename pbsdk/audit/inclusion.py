@@ -19,6 +19,7 @@ from pbsdk.audit.signing import PublicKey
 from pbsdk.errors import InputError, LedgerCorrupted
 from pbsdk.ledger.chain import FIELDS, canonical
 from pbsdk.ledger.merkle import inclusion_runs, leaf_hash, root_from_path
+from pbsdk.ledger.places import locate
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["InclusionProof"]
@@ -57,6 +58,7 @@ class InclusionProof(BaseModel):
             LedgerCorrupted: the run doesn't verify, or doesn't begin with what the certificate covers.
         """
         checkpoint = certificate.read_checkpoint()
+        run = locate(run)
         with LedgerReader(run) as reader:
             seq = query if isinstance(query, int) else _answered(reader, query)
             rows = list(reader.select(f"SELECT {', '.join(FIELDS)} FROM records WHERE seq = ?", seq))  # noqa: S608 - our own names

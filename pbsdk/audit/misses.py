@@ -224,5 +224,5 @@ def _bare(prompt: str) -> str:
 
 
 def _token_set(reader: LedgerReader, name: str) -> set[int]:
-    rows = list(reader.select("SELECT value FROM Cache WHERE key = ? AND raw = 1", set_key(name)))
-    return set(unpack_tokens(rows[0][0]).tolist()) if rows else set()
+    data = reader.stored(set_key(name))
+    return set() if data is None else set(unpack_tokens(data).tolist())

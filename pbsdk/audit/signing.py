@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from pbsdk.errors import InputError, MissingExtra
-from pbsdk.ledger.reader import DATABASE
+from pbsdk.ledger.folder_view import DATABASE
 
 __all__ = ["PrivateKey", "PublicKey", "Signature"]
 

@@ -53,7 +53,7 @@ class Remaining(_Part):
 
 def team(reader: LedgerReader) -> list[MemberReport]:
     """Return a report on each member, by name; none where nobody has a name."""
-    opened = reader.select("SELECT note FROM records WHERE state = 'opened'")
+    opened = reader.select("SELECT note FROM records WHERE state = 'opened' ORDER BY seq")
     if not any("member" in json.loads(note) for (note,) in opened):
         return []
     shares = Shares()

@@ -86,10 +86,23 @@ Options = Annotated[
     typer.Option("--option", "-o", help="An option of the backend, such as `-o model=roberta-large`; may be repeated."),
 ]
 Run = Annotated[
-    Path | None,
-    typer.Option(help="The folder that records every query; one under runs/ by default.", show_default=False),
+    str | None,
+    typer.Option(
+        help="The folder (or postgresql:// address) that records every query; one under runs/ by default.",
+        show_default=False,
+        metavar="PATH",  # but text: a Path would lose one of an address's slashes
+        autocompletion=_completion.folders,
+    ),
 ]
-RunFolder = Annotated[Path, typer.Argument(help="A run folder, as given to connect(run=...).", show_default=False)]
+RunFolder = Annotated[
+    str,
+    typer.Argument(
+        help="A run folder or postgresql:// address, as given to connect(run=...).",
+        show_default=False,
+        metavar="PATH",
+        autocompletion=_completion.folders,
+    ),
+]
 
 
 def amount(value: float | None) -> float | None:
@@ -227,7 +240,7 @@ def connected(  # noqa: PLR0913 - a command's options
     backend: str | None,
     options: dict[str, Any],
     *,
-    run: Path | None,
+    run: str | None,
     budget: QueryBudget,
     engine: str | None = None,
     asks: bool = True,

@@ -11,7 +11,7 @@ from pathlib import Path
 from pbsdk.plugins import BACKENDS, HEADS
 from pbsdk.reproduce.figures import ROWS, TITLES
 
-__all__ = ["backend_names", "data_sets", "heads", "methods", "pools"]
+__all__ = ["backend_names", "data_sets", "folders", "heads", "methods", "pools"]
 
 
 def backend_names(incomplete: str) -> list[str]:
@@ -24,16 +24,24 @@ def heads(incomplete: str) -> list[str]:
     return [name for name in HEADS.names() if name.startswith(incomplete)]
 
 
+def folders(incomplete: str) -> list[str]:
+    """Return the folders that continue what was typed."""
+    return [entry for entry in _entries(incomplete) if entry.endswith("/") and entry.startswith(incomplete)]
+
+
 def pools(incomplete: str) -> list[str]:
     """Return the pools that come with pbsdk, and JSON files and the folders that lead to them."""
     from pbsdk.queries.pools import pool_names
 
+    files = [entry for entry in _entries(incomplete) if entry.endswith(("/", ".json"))]
+    return [name for name in (*pool_names(), *files) if name.startswith(incomplete)]
+
+
+def _entries(incomplete: str) -> list[str]:
+    """Return what lies in the folder that is being typed; folders end with a slash."""
     folder = Path(incomplete) if incomplete.endswith("/") else Path(incomplete).parent
     found = sorted(folder.iterdir()) if folder.is_dir() else []
-    files = [
-        f"{entry}/" if entry.is_dir() else str(entry) for entry in found if entry.is_dir() or entry.suffix == ".json"
-    ]
-    return [name for name in (*pool_names(), *files) if name.startswith(incomplete)]
+    return [f"{entry}/" if entry.is_dir() else str(entry) for entry in found]
 
 
 def data_sets(incomplete: str) -> list[str]:

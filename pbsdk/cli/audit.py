@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pbsdk.cli import _completion
 from pbsdk.cli._common import AsJson, RunFolder, say, show
 from pbsdk.cli._help import Command, Group, fancy, new_app
 from pbsdk.errors import InputError
@@ -118,7 +119,13 @@ def diff(a: RunFolder, b: RunFolder, *, markdown: AsMarkdown = False, as_json: A
 @audit.command(cls=Command)
 def verify(  # noqa: PLR0913 - one parameter an option
     run: Annotated[
-        Path, typer.Argument(help="A run folder; with --since, or a newer certificate.", show_default=False)
+        str,
+        typer.Argument(
+            help="A run folder or postgresql:// address; with --since, or a newer certificate.",
+            show_default=False,
+            metavar="PATH",
+            autocompletion=_completion.folders,
+        ),
     ],
     *,
     certificate: Annotated[
@@ -149,7 +156,7 @@ def verify(  # noqa: PLR0913 - one parameter an option
     from pbsdk.ledger.verifier import verify_run
 
     old = None if since is None else Certificate.load(since)
-    if run.is_file():
+    if Path(run).is_file():
         if old is None:
             raise InputError(f"{run} is a file; give a run folder, or the older certificate with --since")
         newer = Certificate.load(run)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from pbsdk.cli import _completion
 from pbsdk.cli._common import (
     AsJson,
     Attempts,
@@ -85,7 +86,12 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
     price_per_pass: PricePerPass = 0.0,
     price_per_1k_tokens: PricePer1kTokens = 0.0,
     strict: Strict = False,
-    like: Annotated[Path | None, typer.Option(help="A run folder to take the rate from.", show_default=False)] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            help="A run to take the rate from.", show_default=False, metavar="PATH", autocompletion=_completion.folders
+        ),
+    ] = None,
     text_column: TextColumn = None,
     label_column: LabelColumn = None,
     pair_column: PairColumn = None,

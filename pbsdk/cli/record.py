@@ -7,13 +7,13 @@ from typing import Annotated
 
 import typer
 
-from pbsdk.cli._common import AsJson, Backend, Options, plainly, read_options, room_for, show
+from pbsdk.cli._common import AsJson, Backend, Options, RunFolder, plainly, read_options, room_for, show
 
 __all__ = ["record"]
 
 
 def record(  # noqa: PLR0913 - a command's options are its parameters
-    run: Annotated[Path, typer.Argument(help="A run folder.", show_default=False)],
+    run: RunFolder,
     file: Annotated[Path, typer.Argument(help="The recording to write, such as answers.pbrec.", show_default=False)],
     *,
     phase: Annotated[

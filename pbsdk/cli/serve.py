@@ -55,9 +55,12 @@ def serve(  # noqa: PLR0913 - a command's options are its parameters
         typer.Option(help="Who may ask, and how much: see `pbsdk members`. Needs --run.", show_default=False),
     ] = None,
     run: Annotated[
-        Path | None,
+        str | None,
         typer.Option(
-            help="The folder that records what members ask, and answers twice for one pass.", show_default=False
+            help="The folder, or postgresql:// address, that records what members ask, and answers twice for one pass.",
+            show_default=False,
+            metavar="PATH",
+            autocompletion=_completion.folders,
         ),
     ] = None,
     total: Total = None,

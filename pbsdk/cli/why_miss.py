@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from pbsdk.cli import _completion
 from pbsdk.cli._common import AsJson, RunFolder, show
 
 __all__ = ["why_miss"]
@@ -16,7 +16,10 @@ def why_miss(
     run: RunFolder,
     *,
     against: Annotated[
-        Path | None, typer.Option(help="Another run folder to compare with.", show_default=False)
+        str | None,
+        typer.Option(
+            help="Another run to compare with.", show_default=False, metavar="PATH", autocompletion=_completion.folders
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -90,7 +90,7 @@ def checks(reader: LedgerReader) -> list[CanaryCheck]:
     found: dict[int, CanaryCheck] = {}
     for query, (number, example) in numbers.items():
         for moment, session, data in reader.select(
-            "SELECT r.time, r.session, c.value FROM records r JOIN Cache c ON c.key = r.query"
+            "SELECT r.time, r.session, s.value FROM records r JOIN stored s ON s.key = r.query"
             " WHERE r.seq = (SELECT seq FROM answers WHERE query = ?)",
             query,
         ):

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sqlite3
 import time
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from pbsdk.ledger.store import Connection
 
 __all__ = ["FIELDS", "FORMAT", "GENESIS", "SCHEMA", "Event", "Record", "append", "canonical", "follow", "link"]
 
@@ -147,7 +148,7 @@ def follow(before: str, text: str) -> str:
 _INSERT = f"INSERT INTO records VALUES ({', '.join('?' * (len(FIELDS) + 1))})"  # noqa: S608 - question marks only
 
 
-def append(con: sqlite3.Connection, events: Iterable[Event]) -> int:
+def append(con: Connection, events: Iterable[Event]) -> int:
     """Append events to the chain, inside the caller's transaction; return the number of the last one."""
     # Not from the last row: if somebody cut off the tail, the next record must not match.
     seq, chain = con.execute("SELECT records, head FROM totals").fetchone()

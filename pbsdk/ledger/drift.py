@@ -132,10 +132,9 @@ def _read(reader: LedgerReader) -> tuple[list[int], Codes]:
     tokens: npt.NDArray[np.int64] | None = None
     size = 0
     for record, query in thinned:
-        for (data,) in reader.select("SELECT value FROM Cache WHERE key = ? AND raw = 1", query):
-            answer = decode(data, lambda _: None) if data[3] == 0 else None  # the header's kind: whole
-            if answer is None:
-                continue
+        data = reader.stored(query)
+        if data is not None and data[3] == 0:  # the header's kind: whole
+            answer = decode(data, lambda _: None)
             if tokens is None:
                 size = len(answer.codes)
                 tokens = np.random.default_rng(0).permutation(size)

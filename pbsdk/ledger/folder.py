@@ -13,9 +13,11 @@ import os
 import sqlite3
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from collections.abc import Set as AbstractSet
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 import diskcache
 
@@ -23,12 +25,14 @@ from pbsdk.backend import ModelIdentity
 from pbsdk.errors import LedgerCorrupted, LedgerError
 from pbsdk.ledger import forking
 from pbsdk.ledger.chain import FORMAT, SCHEMA
-from pbsdk.ledger.liveness import folder_lock
+from pbsdk.ledger.folder_view import DATABASE, FolderView, ledger_error
+from pbsdk.ledger.liveness import Session, folder_lock
 from pbsdk.ledger.mark import Mark, Place, check_mark, read_mark
-from pbsdk.ledger.reader import DATABASE, LedgerReader, check_format, ledger_error
-from pbsdk.ledger.schema import SETTINGS, is_unfinished
+from pbsdk.ledger.schema import SETTINGS, check_format, is_unfinished
 
 __all__ = ["RunFolder"]
+
+Result = TypeVar("Result")
 
 _PRAGMAS = tuple(
     f"PRAGMA {name.removeprefix('sqlite_')} = {value}" for name, value in SETTINGS.items() if name.startswith("sqlite_")
@@ -199,14 +203,30 @@ class RunFolder(forking.Forkable):
         except (OSError, sqlite3.Error) as error:
             raise ledger_error(error, self.path) from error
 
-    @contextmanager
-    def reading(self) -> Iterator[sqlite3.Connection]:
+    def write(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
+        """Do work in a transaction, once: a disk that refuses it would refuse it again."""
+        with self.transaction() as con:
+            return work(con)
+
+    def read(self, work: Callable[[sqlite3.Connection], Result]) -> Result:
         """Reads need no transaction; their errors are the ledger's too."""
         try:
             with forking.in_use():
-                yield self.con
+                return work(self.con)
         except sqlite3.Error as error:
             raise ledger_error(error, self.path) from error
+
+    def enter(self) -> Session:
+        """Begin a session, which this process's lock shows to be alive."""
+        try:
+            with folder_lock(self.place):
+                return Session(self.place)
+        except OSError as error:
+            raise ledger_error(error, self.path) from error
+
+    def alive(self, sessions: AbstractSet[str]) -> AbstractSet[str]:
+        """Return which of these sessions have a process that still holds its lock."""
+        return {name for name in sessions if Session.alive(self.place, name)}
 
     def close(self) -> None:
         """Close the file."""
@@ -242,8 +262,7 @@ def _open(folder: Path, identity: ModelIdentity) -> _Cache:
             if fresh:
                 check_mark(folder, mark, 0, None)
             else:
-                with LedgerReader(folder) as reader:
-                    check_format(reader.meta(), identity, folder)
+                _check(folder, identity)
             try:
                 return _make(folder, identity, fresh=fresh)
             except BaseException:
@@ -264,9 +283,16 @@ def _is_fresh(folder: Path) -> bool:
     database = folder / DATABASE
     if not database.exists() or database.stat().st_size == 0:
         return True
-    with LedgerReader(folder, unfinished=True) as reader:
-        schema = reader.schema()
-        return is_unfinished(schema) and not (any(name == "Cache" for _, name, _, _ in schema) and reader.rows("Cache"))
+    with closing(FolderView(folder, unfinished=True)) as view:
+        return is_unfinished(view.schema()) and view.is_empty()
+
+
+def _check(folder: Path, identity: ModelIdentity) -> None:
+    """Raise an error if a folder holds another ledger than this model's, or none at all."""
+    with closing(FolderView(folder)) as view:
+        check_format(
+            {str(name): str(value) for name, value in view.select("SELECT name, value FROM meta")}, identity, folder
+        )
 
 
 def _make(folder: Path, identity: ModelIdentity, *, fresh: bool) -> _Cache:

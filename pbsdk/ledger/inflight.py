@@ -11,7 +11,7 @@ total, an unknown outcome changes nothing at all, and a failure gives the pass b
 
 from __future__ import annotations
 
-import sqlite3
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ from pbsdk.errors import LedgerError
 from pbsdk.ledger.budget import Need, QueryBudget, Totals, scope_of
 from pbsdk.ledger.chain import Event, append
 from pbsdk.ledger.codec import WHOLE, answer_digest, join_parts, noted_words, storable
+from pbsdk.ledger.store import Connection
 
 __all__ = [
     "Ask",
@@ -38,7 +39,12 @@ __all__ = [
     "reserve",
     "settle",
     "totals",
+    "unanswered",
 ]
+
+
+_MANY = 500
+"""How many keys are looked up in one statement."""
 
 
 class Owner(NamedTuple):
@@ -114,14 +120,33 @@ class Failed(NamedTuple):
     """The kind of error, for the record."""
 
 
-def missing(con: sqlite3.Connection, asks: Sequence[Ask]) -> list[Ask]:
+def missing(con: Connection, asks: Sequence[Ask]) -> list[Ask]:
     """Return those that nobody has answered, reserved or sent."""
-    return [ask for ask in asks if not answered(con, ask.key) and _in_flight(con, ask.key) is None]
+    left = unanswered(con, asks)
+    flying = _found(con, "SELECT query FROM inflight WHERE query IN", [ask.key for ask in left])
+    return [ask for ask in left if ask.key not in flying]
 
 
-def answered(con: sqlite3.Connection, key: str) -> bool:
-    """Return whether there is an answer under a key."""
-    return con.execute("SELECT 1 FROM answers WHERE query = ?", (key,)).fetchone() is not None
+def unanswered(con: Connection, asks: Sequence[Ask]) -> list[Ask]:
+    """Return those that nobody has answered."""
+    known = answered(con, [ask.key for ask in asks])
+    return [ask for ask in asks if ask.key not in known]
+
+
+def answered(con: Connection, keys: Iterable[str]) -> set[str]:
+    """Return which keys have an answer."""
+    return _found(con, "SELECT query FROM answers WHERE query IN", list(keys))
+
+
+def _found(con: Connection, statement: str, keys: Sequence[str]) -> set[str]:
+    """Look up many keys at once: each statement may be a journey."""
+    return {
+        key
+        for at in range(0, len(keys), _MANY)
+        for (key,) in con.execute(
+            f"{statement} ({', '.join('?' * len(keys[at : at + _MANY]))})", keys[at : at + _MANY]
+        ).fetchall()
+    }
 
 
 class _Flight(NamedTuple):
@@ -143,18 +168,18 @@ class _Flight(NamedTuple):
 _FLIGHT = ", ".join(_Flight._fields)
 
 
-def _in_flight(con: sqlite3.Connection, key: str) -> _Flight | None:
+def _in_flight(con: Connection, key: str) -> _Flight | None:
     row = con.execute(f"SELECT {_FLIGHT} FROM inflight WHERE query = ?", (key,)).fetchone()  # noqa: S608 - our own names
     return None if row is None else _Flight(*row)
 
 
-def totals(con: sqlite3.Connection) -> Totals:
+def totals(con: Connection) -> Totals:
     """Return what is spent or reserved over everything."""
     return Totals(*con.execute("SELECT passes, held + sent, failed, tokens FROM totals").fetchone())
 
 
 def reserve(
-    con: sqlite3.Connection,
+    con: Connection,
     owner: Owner,
     asks: Sequence[Ask],
     budget: QueryBudget,
@@ -184,17 +209,19 @@ def reserve(
             needs.append(Need(scope, example, len(paid), new))
     afford(con, needs, budget, fresh=fresh, sends=len(asks), tokens=sum(ask.tokens for ask in asks))
     con.executemany(
-        "INSERT INTO passes VALUES (?, ?, ?, 1, 0, 0) ON CONFLICT DO UPDATE SET held = held + 1",
-        [(ask.scope, ask.example, ask.prompt) for ask in asks],
+        "INSERT INTO passes VALUES (?, ?, ?, ?, 0, 0)"
+        " ON CONFLICT (scope, example, prompt) DO UPDATE SET held = passes.held + excluded.held",
+        [(*what, n) for what, n in Counter((ask.scope, ask.example, ask.prompt) for ask in asks).items()],
     )
     tries = attempts or {}
-    con.execute("INSERT OR IGNORE INTO streams VALUES (?, ?)", owner)
+    con.execute("INSERT INTO streams VALUES (?, ?) ON CONFLICT DO NOTHING", owner)
     con.executemany(
         "INSERT INTO inflight VALUES (?, ?, ?, 'reserved', ?, ?, ?, ?, ?)",
         [(a.key, *owner, a.query.phase, a.example, a.prompt, a.tokens, tries.get(a.key, 0)) for a in asks],
     )
     con.executemany(
-        "INSERT OR IGNORE INTO names VALUES (?, ?)", {ask.prompt: storable(ask.query.prompt) for ask in asks}.items()
+        "INSERT INTO names VALUES (?, ?) ON CONFLICT DO NOTHING",
+        {ask.prompt: storable(ask.query.prompt) for ask in asks}.items(),
     )
     append(
         con,
@@ -206,7 +233,7 @@ def reserve(
 
 
 def afford(  # noqa: PLR0913 - what is asked for, by its kinds
-    con: sqlite3.Connection, needs: Sequence[Need], budget: QueryBudget, *, fresh: int, sends: int, tokens: int
+    con: Connection, needs: Sequence[Need], budget: QueryBudget, *, fresh: int, sends: int, tokens: int
 ) -> None:
     """Check the budget, then add to what is held in all: `fresh` passes, sends, and the most tokens that they can cost."""
     now = totals(con)
@@ -214,7 +241,7 @@ def afford(  # noqa: PLR0913 - what is asked for, by its kinds
     con.execute("UPDATE totals SET passes = passes + ?, held = held + ?, tokens = tokens + ?", (fresh, sends, tokens))
 
 
-def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
+def claim(con: Connection, owner: Owner, asks: Sequence[Ask], budget: QueryBudget) -> Claim:
     """Mark as sent what is only reserved, by anyone; first reserve what nobody holds, or somebody on another account.
 
     If answers cost more than was reserved for them, a batch that what is left doesn't cover is refused.
@@ -222,7 +249,7 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
     result, lost, tries = Claim([], [], []), [], []
     for ask in asks:
         flight = _in_flight(con, ask.key)
-        if flight is None and answered(con, ask.key):
+        if flight is None and answered(con, [ask.key]):
             result.known.append(ask)
         elif flight is not None and flight.state == "sent":
             result.theirs.append(ask)
@@ -236,7 +263,7 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
     if result.mine:
         _check_next(con, result.mine, budget)
         pairs = list(zip(result.mine, tries, strict=True))
-        con.execute("INSERT OR IGNORE INTO streams VALUES (?, ?)", owner)
+        con.execute("INSERT INTO streams VALUES (?, ?) ON CONFLICT DO NOTHING", owner)
         con.executemany(
             "UPDATE inflight SET state = 'sent', session = ?, stream = ?, attempt = ? WHERE query = ?",
             [(*owner, attempt, ask.key) for ask, attempt in pairs],
@@ -250,7 +277,7 @@ def claim(con: sqlite3.Connection, owner: Owner, asks: Sequence[Ask], budget: Qu
     return result
 
 
-def _check_next(con: sqlite3.Connection, batch: Sequence[Ask], budget: QueryBudget) -> None:
+def _check_next(con: Connection, batch: Sequence[Ask], budget: QueryBudget) -> None:
     """Raise `BudgetExceeded` if a limit on tokens or money is used up, apart from what was only reserved."""
     everything = totals(con)
     if budget.covers(everything):
@@ -265,11 +292,13 @@ def _check_next(con: sqlite3.Connection, batch: Sequence[Ask], budget: QueryBudg
     budget.check_next(spent, replace(spent, sends=spent.sends + len(batch), tokens=spent.tokens + mine), everything)
 
 
-def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result], words: Mapping[int, str]) -> None:
+def finish(con: Connection, owner: Owner, results: Sequence[Result], words: Mapping[int, str]) -> None:
     """Record the answers that came, list their digests, and keep the words that they are the first to show."""
     events, settled = [], 0
     note = noted_words(words) if words else ""
-    con.executemany("INSERT OR REPLACE INTO words VALUES (?, ?)", words.items())
+    con.executemany(
+        "INSERT INTO words VALUES (?, ?) ON CONFLICT (token) DO UPDATE SET word = excluded.word", words.items()
+    )
     for result in results:
         tries, most = _take(con, owner, result.ask.key)
         read = result.answer.read_tokens or most
@@ -296,7 +325,7 @@ def finish(con: sqlite3.Connection, owner: Owner, results: Sequence[Result], wor
     )
 
 
-def fail(con: sqlite3.Connection, owner: Owner, failed: Sequence[Failed], *, latency: int) -> dict[str, int]:
+def fail(con: Connection, owner: Owner, failed: Sequence[Failed], *, latency: int) -> dict[str, int]:
     """Record sends that brought no answer, and whether each may have run; return how often each was sent."""
     events, attempts = [], {}
     for ask, ran, note in failed:
@@ -312,18 +341,18 @@ def fail(con: sqlite3.Connection, owner: Owner, failed: Sequence[Failed], *, lat
     return attempts
 
 
-def owners(con: sqlite3.Connection) -> list[Owner]:
+def owners(con: Connection) -> list[Owner]:
     """Return everyone who has, or had, a query in flight and has not been settled."""
     return [Owner(*row) for row in con.execute("SELECT session, stream FROM streams").fetchall()]
 
 
-def settle(con: sqlite3.Connection, session: str, dead: Owner) -> None:
+def settle(con: Connection, session: str, dead: Owner) -> None:
     """Release what a stream that has ended reserved, and count as spent what it sent."""
     con.execute("DELETE FROM streams WHERE session = ? AND stream = ?", dead)
     _give_up(con, session, "session = ? AND stream = ?", [dead])
 
 
-def _give_up(con: sqlite3.Connection, session: str, which: str, values: Iterable[tuple[str | int, ...]]) -> None:
+def _give_up(con: Connection, session: str, which: str, values: Iterable[tuple[str | int, ...]]) -> None:
     """Take queries off the list of those in flight: what was only reserved is released, what was sent is unknown."""
     taken = f"DELETE FROM inflight WHERE {which} RETURNING query, {_FLIGHT}"  # noqa: S608 - our own conditions
     events = []
@@ -339,7 +368,7 @@ def _give_up(con: sqlite3.Connection, session: str, which: str, values: Iterable
     append(con, events)
 
 
-def _take(con: sqlite3.Connection, owner: Owner, key: str) -> tuple[int, int]:
+def _take(con: Connection, owner: Owner, key: str) -> tuple[int, int]:
     """Take a sent query off the list of those in flight; return its attempts and the most it can cost."""
     row = con.execute(
         "DELETE FROM inflight WHERE query = ? AND session = ? AND stream = ? AND state = 'sent'"
@@ -348,13 +377,14 @@ def _take(con: sqlite3.Connection, owner: Owner, key: str) -> tuple[int, int]:
     ).fetchone()
     if row is None:
         raise LedgerError(
-            "another process assumed that this one had died and its queries were lost. Is the run folder on a network file "
-            "system? Locks don't work there; use a local folder"
+            "another process assumed that this one had died and its queries were lost. A run folder on a network file system? Locks "
+            "don't work there; use a local folder. A database? This process was stopped, or out of its reach, for longer than the "
+            "lease; run again: what it had sent counts as spent, and the rest is kept"
         )
     return int(row[0]), int(row[1])
 
 
-def _give_back(con: sqlite3.Connection, what: tuple[str, str, str], tokens: int, change: str) -> None:
+def _give_back(con: Connection, what: tuple[str, str, str], tokens: int, change: str) -> None:
     """Undo one reservation (`held = held - 1`) or one send (`failed = failed + 1`) in the counters."""
     (left,) = con.execute(
         f"UPDATE passes SET {change} WHERE scope = ? AND example = ? AND prompt = ? RETURNING held + sent - failed",  # noqa: S608 - two constants

@@ -7,13 +7,15 @@ that is missing, different or added is refused before a row is read.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 
-from pbsdk.errors import LedgerCorrupted, LedgerError
-from pbsdk.ledger.chain import SCHEMA
+from pbsdk.backend import ModelIdentity
+from pbsdk.errors import LedgerCorrupted, LedgerError, LedgerMismatch
+from pbsdk.ledger.chain import FORMAT, SCHEMA
 
-__all__ = ["DISKCACHE_NAMES", "SETTINGS", "check_schema", "is_unfinished"]
+__all__ = ["DISKCACHE_NAMES", "SETTINGS", "Row", "check_format", "check_schema", "is_unfinished"]
 
 SETTINGS: dict[str, int | str] = {
     "eviction_policy": "none",
@@ -78,3 +80,24 @@ def check_schema(rows: Iterable[Row], folder: Path) -> None:
         names = sorted(str(name) for _, name, _, sql in listed if " ".join(str(sql).split()) in odd)
         what = f"has been changed: {', '.join(names)}" if names else "lacks a table, an index or a trigger"
         raise LedgerCorrupted(f"{folder}: the schema {what}; nothing was read. Use another run folder")
+
+
+def check_format(meta: Mapping[str, str], identity: ModelIdentity, folder: PathLike[str]) -> None:
+    """Raise `LedgerMismatch` if the folder was written by another model or a newer pbsdk."""
+    written = meta.get("format", "")
+    if not written.isdecimal() or "model" not in meta:
+        raise LedgerCorrupted(f"{folder} doesn't say its format or its model; use another run folder")
+    if int(written) > FORMAT:
+        raise LedgerMismatch(
+            f"{folder} was written by a newer pbsdk (format {written}; this one knows {FORMAT}); upgrade pbsdk, "
+            "or use another run folder"
+        )
+    try:
+        there = ModelIdentity.from_json(meta["model"])
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise LedgerCorrupted(f"{folder} doesn't say which model it belongs to; use another run folder") from error
+    if there.digest != identity.digest:
+        raise LedgerMismatch(
+            f"{folder} holds the answers of another model ({identity.differences(there)}); give this model a run "
+            "folder of its own"
+        )

@@ -25,27 +25,29 @@ Row = dict[str, int]
 Spread = dict[int, int]
 """How many examples had how many passes."""
 
-_CELLS = """CREATE TEMP TABLE IF NOT EXISTS cells AS
-    SELECT phase, example, prompt, sum(state = 'sent') attempts, sum(state = 'hit') hits, sum(state = 'failed') failed,
-        sum(state = 'unknown') unknown, sum(state = 'done') answers, sum(read * (state = 'done')) read,
-        sum(read * (state = 'unknown')) guessed, sum(cut > 0) cut, sum(mass * (state = 'done')) mass,
-        sum(mass > 0 AND state = 'done') showing
+_CELLS = """SELECT phase, example, prompt, count(*) FILTER (WHERE state = 'sent') AS attempts,
+        count(*) FILTER (WHERE state = 'hit') AS hits, count(*) FILTER (WHERE state = 'failed') AS failed,
+        count(*) FILTER (WHERE state = 'unknown') AS unknown, count(*) FILTER (WHERE state = 'done') AS answers,
+        coalesce(sum(read) FILTER (WHERE state = 'done'), 0) AS read,
+        coalesce(sum(read) FILTER (WHERE state = 'unknown'), 0) AS guessed, count(*) FILTER (WHERE cut > 0) AS cut,
+        coalesce(sum(mass) FILTER (WHERE state = 'done'), 0) AS mass,
+        count(*) FILTER (WHERE mass > 0 AND state = 'done') AS showing
     FROM records WHERE phase <> '' GROUP BY phase, example, prompt"""
 
-_CHARGES = f"""CREATE TEMP TABLE IF NOT EXISTS charges AS
-    SELECT seq, session, scope, example, prompt, next = 'sent' AND last = 'failed' failed,
-        CASE WHEN last IN ('done', 'unknown') THEN cost WHEN last = 'failed' THEN 0 ELSE read END tokens
-    FROM (SELECT seq, session, {SCOPE_OF_PHASE} scope, example, prompt, state, read,
-        coalesce(lead(state) OVER w, '') next, coalesce(lead(state, 2) OVER w, '') last, lead(read, 2) OVER w cost
-        FROM records WHERE phase <> '' AND state <> 'hit' WINDOW w AS (PARTITION BY query ORDER BY seq))
+_CHARGES = f"""SELECT seq, session, scope, example, prompt, next = 'sent' AND last = 'failed' AS failed,
+        CASE WHEN last IN ('done', 'unknown') THEN cost WHEN last = 'failed' THEN 0 ELSE read END AS tokens
+    FROM (SELECT seq, session, {SCOPE_OF_PHASE} AS scope, example, prompt, state, read,
+        coalesce(lead(state) OVER w, '') AS next, coalesce(lead(state, 2) OVER w, '') AS last, lead(read, 2) OVER w AS cost
+        FROM records WHERE phase <> '' AND state <> 'hit' WINDOW w AS (PARTITION BY query ORDER BY seq)) AS steps
     WHERE state = 'reserved' AND next <> 'released'"""  # noqa: S608 - a constant
 """A row for each reservation that was not released: whose it was, and what became of it."""
 
-_RUNNING = "count(*) OVER (PARTITION BY scope, example ORDER BY seq) n"
-_FIRSTS = f"""CREATE TEMP TABLE IF NOT EXISTS firsts AS
-    SELECT session, scope, seq, {_RUNNING} FROM
-    (SELECT scope, example, session, min(seq) seq FROM charges WHERE NOT failed GROUP BY scope, example, prompt)"""  # noqa: S608 - a constant
-"""The reservation that each pass was charged with; SQLite takes the session from the row of the minimum."""
+_RUNNING = "count(*) OVER (PARTITION BY scope, example ORDER BY seq) AS n"
+_FIRSTS = f"""SELECT session, scope, seq, {_RUNNING} FROM
+    (SELECT scope, example, session, seq, row_number() OVER (PARTITION BY scope, example, prompt ORDER BY seq) AS place
+        FROM charges WHERE NOT failed) AS sends
+    WHERE place = 1"""  # noqa: S608 - a constant
+"""The reservation that each pass was charged with."""
 
 _SUMS = ("attempts", "hits", "failed", "unknown", "answers", "read", "guessed", "cut", "mass", "showing")
 _STATES = ("done", "hit", "failed", "unknown")
@@ -82,8 +84,7 @@ class Counter:
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
-        for _ in reader.select(_CELLS):
-            pass
+        reader.derive("cells", _CELLS)
 
     def phases(self) -> dict[str, Row]:
         """Return what each phase's records add up to."""
@@ -97,24 +98,25 @@ class Counter:
         names = ("examples", f"{other}s", "passes", *_SUMS)
         sums = ", ".join(f"sum({name})" for name in _SUMS)
         rows = self._reader.select(
-            f"SELECT {one}, count(DISTINCT example), count(DISTINCT {other}), sum(attempts > failed), {sums}"  # noqa: S608 - our own names
-            f" FROM cells GROUP BY {one}"
+            f"SELECT {one}, count(DISTINCT example), count(DISTINCT {other}),"  # noqa: S608 - our own names
+            f" count(*) FILTER (WHERE attempts > failed), {sums}"
+            f" FROM cells GROUP BY {one} ORDER BY {one}"
         )
         return {str(name): dict(zip(names, map(int, numbers), strict=True)) for name, *numbers in rows}
 
     def spreads(self) -> dict[str, Spread]:
         """Return for each phase how many of its examples had how many passes; those with none are left out."""
         return self._spread(
-            "SELECT phase, n, count(*) FROM (SELECT phase, sum(attempts > failed) n FROM cells GROUP BY phase, example)"
-            " WHERE n > 0 GROUP BY phase, n"
+            "SELECT phase, n, count(*) FROM (SELECT phase, count(*) FILTER (WHERE attempts > failed) AS n FROM cells"
+            " GROUP BY phase, example) AS examples WHERE n > 0 GROUP BY phase, n ORDER BY phase, n"
         )
 
     def scopes(self, *, strict: bool) -> dict[str, Spread]:
         """Return for each scope how many examples have used how much of it, in the budget's unit."""
-        unit = "held + sent" if strict else "(held + sent - failed > 0)"
+        unit = "sum(held + sent)" if strict else "count(*) FILTER (WHERE held + sent > failed)"
         return self._spread(
             "SELECT scope, n, count(*) FROM"  # noqa: S608 - two constants
-            f" (SELECT scope, sum({unit}) n FROM passes GROUP BY scope, example) WHERE n > 0 GROUP BY scope, n"
+            f" (SELECT scope, {unit} AS n FROM passes GROUP BY scope, example) AS examples WHERE n > 0 GROUP BY scope, n ORDER BY scope, n"
         )
 
     def askers(self) -> list[tuple[str, str, int, int, int, int]]:
@@ -122,16 +124,16 @@ class Counter:
         return [
             (str(session), str(scope), int(first), int(last), int(sends), int(reserved))
             for session, scope, first, last, sends, reserved in self._reader.select(
-                f"SELECT session, {SCOPE_OF_PHASE}, min(time), max(time), sum(state = 'sent'),"  # noqa: S608 - constants only
-                " max((state = 'reserved') * seq) FROM records WHERE state IN ('reserved', 'sent') GROUP BY 1, 2"
+                f"SELECT session, {SCOPE_OF_PHASE}, min(time), max(time), count(*) FILTER (WHERE state = 'sent'),"  # noqa: S608 - constants only
+                " coalesce(max(seq) FILTER (WHERE state = 'reserved'), 0) FROM records WHERE state IN ('reserved', 'sent') GROUP BY 1, 2 ORDER BY 1, 2"
             )
         ]
 
     def most(self, sessions: AbstractSet[str], *, strict: bool) -> dict[str, int]:
         """Return for each scope the most passes that an example had when one of these sessions charged it."""
         self._charge()
-        counted = f"(SELECT session, scope, {_RUNNING} FROM charges)" if strict else "firsts"  # noqa: S608 - a constant
-        rows = self._reader.select(f"SELECT session, scope, max(n) FROM {counted} GROUP BY 1, 2")  # noqa: S608 - likewise
+        counted = f"(SELECT session, scope, {_RUNNING} FROM charges) AS sends" if strict else "firsts"  # noqa: S608 - a constant
+        rows = self._reader.select(f"SELECT session, scope, max(n) FROM {counted} GROUP BY 1, 2 ORDER BY 1, 2")  # noqa: S608 - likewise
         most: dict[str, int] = {}
         for session, scope, passes in rows:
             if session in sessions:
@@ -142,7 +144,7 @@ class Counter:
         """Return what everything cost that was reserved up to the record numbered `last`."""
         self._charge()
         ((passes, sends, failed, tokens),) = self._reader.select(
-            "SELECT (SELECT count(*) FROM firsts WHERE seq <= ?), count(*), coalesce(sum(failed), 0),"
+            "SELECT (SELECT count(*) FROM firsts WHERE seq <= ?), count(*), count(*) FILTER (WHERE failed),"
             " coalesce(sum(tokens), 0) FROM charges WHERE seq <= ?",
             last,
             last,
@@ -150,9 +152,8 @@ class Counter:
         return Totals(int(passes), int(sends), int(failed), int(tokens))
 
     def _charge(self) -> None:
-        for statement in (_CHARGES, _FIRSTS):
-            for _ in self._reader.select(statement):
-                pass
+        self._reader.derive("charges", _CHARGES)
+        self._reader.derive("firsts", _FIRSTS)
 
     def _spread(self, statement: str) -> dict[str, Spread]:
         spreads: dict[str, Spread] = {}
@@ -163,21 +164,22 @@ class Counter:
     def requests(self) -> int:
         """Return how often the backend was called: the queries of a batch are all sent at the same moment."""
         ((count,),) = self._reader.select(
-            "SELECT count(*) FROM (SELECT DISTINCT session, time FROM records WHERE state = 'sent')"
+            "SELECT count(*) FROM (SELECT DISTINCT session, time FROM records WHERE state = 'sent') AS batches"
         )
         return int(count)
 
     def in_flight(self) -> Row:
         """Return how many queries are reserved and sent at this moment."""
         return {
-            str(state): int(n) for state, n in self._reader.select("SELECT state, count(*) FROM inflight GROUP BY 1")
+            str(state): int(n)
+            for state, n in self._reader.select("SELECT state, count(*) FROM inflight GROUP BY 1 ORDER BY 1")
         }
 
     def times(self) -> dict[str, Times]:
         """Return each phase's latencies and its time at the model, and under '' those of all phases together."""
         ends, spans, answers, arrived = _Columns(), _Columns(), _Columns(), _Columns()
         for phase, state, moment, latency in self._reader.select(
-            "SELECT phase, state, time, latency FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown')"
+            "SELECT phase, state, time, latency FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown') ORDER BY seq"
         ):
             ends.add(phase, moment)
             spans.add(phase, latency)
@@ -201,8 +203,8 @@ class Counter:
         return {
             (str(example), str(prompt)): float(share) / 1e6
             for example, prompt, share in self._reader.select(
-                "SELECT example, prompt, sum(share) FROM (SELECT example, prompt, latency * 1.0 / count(*) OVER"
-                " (PARTITION BY session, time) share FROM records WHERE state = 'done' AND phase <> '') GROUP BY 1, 2"
+                "SELECT example, prompt, sum(share) FROM (SELECT example, prompt, latency * 1.0 / count(*) OVER (PARTITION BY session,"
+                " time) AS share FROM records WHERE state = 'done' AND phase <> '') AS answers GROUP BY 1, 2 ORDER BY 1, 2"
             )
         }
 
@@ -213,7 +215,7 @@ class Counter:
         counts = [dict.fromkeys(_STATES, 0) for _ in range((int(last) - int(first)) // width + 1)]
         for bucket, state, n in self._reader.select(
             "SELECT (time - ?) / ?, state, count(*) FROM records WHERE state IN ('done', 'hit', 'failed', 'unknown')"
-            " GROUP BY 1, 2",
+            " GROUP BY 1, 2 ORDER BY 1, 2",
             int(first),
             width,
         ):

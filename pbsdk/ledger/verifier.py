@@ -34,7 +34,6 @@ from pbsdk.ledger.codec import (
 )
 from pbsdk.ledger.merkle import leaf_hash
 from pbsdk.ledger.reader import LedgerReader
-from pbsdk.ledger.schema import DISKCACHE_NAMES, SETTINGS
 
 __all__ = ["Verification", "verify_run"]
 
@@ -103,35 +102,33 @@ class _Verifier:
         self._words: dict[int, str] = {}
         self._sets = {
             name.removeprefix(SET_PREFIX)
-            for (name,) in reader.select("SELECT key FROM Cache WHERE raw = 1 AND typeof(key) = 'text'")
+            for (name,) in reader.select("SELECT key FROM stored")
             if name.startswith(SET_PREFIX)
         }
 
     def run(self) -> Verification:
-        self._pages()
+        self._refuse(self._reader.damage())
         self._records()
         self._answers()
         self._names()
         self._counters()
         self._rest()
+        self._refuse(self._reader.oddity())
         records, head = self._reader.head()
         return Verification(str(self._reader.folder), records, self._reader.rows("answers"), head)
 
+    def _refuse(self, what: str) -> None:
+        if what:
+            raise self._broken(what)
+
     def _broken(self, what: str) -> LedgerCorrupted:
         return LedgerCorrupted(f"{self._reader.folder}: {what}")
-
-    def _pages(self) -> None:
-        """Let SQLite check its own file: a damaged index may not show until somebody writes."""
-        for (said,) in self._reader.select("PRAGMA integrity_check(1)"):
-            if said != "ok":
-                raise self._broken(f"SQLite finds its file damaged ({said})")
 
     def _records(self) -> None:
         """Check numbers, hashes, the order of states and keys, and each answer with its record."""
         chain, last = GENESIS, 0
         rows = self._reader.select(
-            "SELECT r.*, c.raw, c.mode, c.filename, c.value FROM records r"
-            " LEFT JOIN Cache c ON r.state = 'done' AND c.key = r.query ORDER BY r.seq"
+            "SELECT r.*, s.value FROM records r LEFT JOIN stored s ON r.state = 'done' AND s.key = r.query ORDER BY r.seq"
         )
         size = len(Record._fields)
         for row in rows:
@@ -145,7 +142,7 @@ class _Verifier:
                 raise self._broken(f"record {seq} was changed, or one before it: it doesn't match its hash")
             self._state(record)
             if record.state == "done":
-                self._answer(record, row[size:])
+                self._answer(record, row[size])
             if self._leaf is not None:
                 self._leaf(leaf_hash(text.encode()))
             last = seq
@@ -174,13 +171,12 @@ class _Verifier:
             if query_key(self._model, content, tokens) != query:
                 raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
 
-    def _answer(self, record: Record, stored: tuple[Any, ...]) -> None:
+    def _answer(self, record: Record, value: Any) -> None:
         """Check the answer's bytes, and that its token set exists; remember the words that it was the first to show."""
         seq = record.seq
         self._words |= words_in(record.note)
-        if not _is_ours(*stored):
+        if type(value) is not bytes:
             raise self._broken(f"record {seq}: its answer is missing or was not written by pbsdk")
-        value = stored[-1]
         if answer_digest(value) != record.answer:
             raise self._broken(f"record {seq}: its answer was changed: it doesn't match its digest")
         name = set_named_in(value)
@@ -199,11 +195,11 @@ class _Verifier:
             " WHERE r.state = 'hit' AND (a.digest IS NULL OR a.digest <> r.answer OR a.seq > r.seq) ORDER BY r.seq LIMIT 1"
         ):
             raise self._broken(f"record {row[0]}: a hit on an answer that doesn't exist")
-        for key, *stored in self._reader.select(
-            "SELECT c.key, c.raw, c.mode, c.filename, c.value FROM Cache c LEFT JOIN answers a ON a.query = c.key WHERE a.query IS NULL"
+        for key, value in self._reader.select(
+            "SELECT s.key, s.value FROM stored s LEFT JOIN answers a ON a.query = s.key WHERE a.query IS NULL"
         ):
-            name, value = key.removeprefix(SET_PREFIX) if type(key) is str else "", stored[-1]
-            if not _is_ours(*stored) or not len(value) or len(value) % TOKEN_BYTES:
+            name = key.removeprefix(SET_PREFIX)
+            if not len(value) or len(value) % TOKEN_BYTES:
                 raise self._broken("it holds an answer that no record mentions")
             if set_digest(unpack_tokens(value)) != name:
                 raise self._broken(f"the token set {name} was changed, or no record mentions it")
@@ -223,17 +219,17 @@ class _Verifier:
     def _counters(self) -> None:
         """Count from the records what the budget's counters hold."""
         counted = (
-            f"SELECT {SCOPE_OF_PHASE} scope, example, prompt,"  # noqa: S608 - constants only
-            " sum(state = 'reserved') - sum(state IN ('sent', 'released')) held, sum(state = 'sent') sent,"
-            " sum(state = 'failed') failed FROM records WHERE state IN ('reserved', 'sent', 'released', 'failed')"
+            f"SELECT {SCOPE_OF_PHASE} AS scope, example, prompt,"  # noqa: S608 - constants only
+            " count(*) FILTER (WHERE state = 'reserved') - count(*) FILTER (WHERE state IN ('sent', 'released')) AS held,"
+            " count(*) FILTER (WHERE state = 'sent') AS sent, count(*) FILTER (WHERE state = 'failed') AS failed FROM records WHERE state IN ('reserved', 'sent', 'released', 'failed')"
             " GROUP BY 1, 2, 3"
         )
         kept = "SELECT scope, example, prompt, held, sent, failed FROM passes"
         for one, two in ((counted, kept), (kept, counted)):
-            for row in self._reader.select(f"SELECT * FROM ({one}) EXCEPT SELECT * FROM ({two}) LIMIT 1"):  # noqa: S608 - constants only
+            for row in self._reader.select(f"SELECT * FROM ({one}) AS a EXCEPT SELECT * FROM ({two}) AS b LIMIT 1"):  # noqa: S608 - constants only
                 raise self._broken(f"the counters of example {row[1]} under prompt {row[2]} don't match the records")
         (here,) = self._reader.select(
-            "SELECT coalesce(sum(held + sent - failed > 0), 0), coalesce(sum(held), 0), coalesce(sum(sent), 0),"
+            "SELECT count(*) FILTER (WHERE held + sent > failed), coalesce(sum(held), 0), coalesce(sum(sent), 0),"
             " coalesce(sum(failed), 0) FROM passes"
         )
         ((tokens,),) = self._reader.select(
@@ -260,7 +256,7 @@ class _Verifier:
             raise self._broken(f"the stream that has query {query} in flight is not listed, so nobody would settle it")
 
     def _rest(self) -> None:
-        """Check what no record counts: the vocabulary, token sets, streams, and diskcache's own columns and settings."""
+        """Check what no record counts: the vocabulary, token sets, streams, and what the ledger says about itself."""
         if self._reader.words() != self._words:
             raise self._broken("the words of the vocabulary are not those that the records hold")
         if {name for (name,) in self._reader.select("SELECT digest FROM sets")} != self._sets:
@@ -272,17 +268,3 @@ class _Verifier:
             raise self._broken(
                 f"its description ({', '.join(sorted(meta))}) is not that of a ledger of format {FORMAT}"
             )
-        if any(self._reader.select("SELECT 1 FROM Cache WHERE expire_time IS NOT NULL OR tag IS NOT NULL LIMIT 1")):
-            raise self._broken("an answer was marked to expire, or with a tag, which pbsdk never does")
-        settings = dict(self._reader.select("SELECT key, value FROM Settings"))
-        expected = SETTINGS | {"count": self._reader.rows("Cache"), "size": 0}
-        odd = sorted(
-            {name for name in expected if settings.get(name) != expected[name]} | settings.keys() - DISKCACHE_NAMES
-        )
-        if odd:
-            raise self._broken(f"diskcache's settings were changed: {', '.join(odd)}")
-
-
-def _is_ours(raw: object, mode: object, filename: object, value: object) -> bool:
-    """Return whether a row of diskcache's table is one that pbsdk writes: bytes, inside the database, not pickled."""
-    return (raw, mode, filename) == (1, 1, None) and type(value) is bytes

@@ -1,6 +1,6 @@
-"""The ledger: a run folder that holds every answer and the record of how it was obtained.
+"""The ledger: every answer, and the record of how it was obtained.
 
-What belongs together is written in one transaction (see `folder.py`), so a crash can't separate a
+What belongs together is written in one transaction (see `store.py`), so a crash can't separate a
 record from its answer, and a budget is checked in the transaction that spends it.
 
 A *stream* is one call that wants many queries answered. It reserves them all, then claims, asks and
@@ -14,11 +14,9 @@ from __future__ import annotations
 import itertools
 import json
 import os
-import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from pathlib import Path
 
 import numpy as np
 
@@ -29,11 +27,11 @@ from pbsdk.ledger import inflight as accounts
 from pbsdk.ledger.budget import QueryBudget
 from pbsdk.ledger.chain import Event, append
 from pbsdk.ledger.codec import TOKEN_BYTES, answer_digest, decode, pack_tokens, set_digest, set_key, unpack_tokens
-from pbsdk.ledger.folder import RunFolder
 from pbsdk.ledger.inflight import Ask, Claim, Failed, Owner, Result
-from pbsdk.ledger.liveness import Session, folder_lock
-from pbsdk.ledger.reader import LedgerReader, ledger_error
+from pbsdk.ledger.places import locate, open_store
+from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.shares import Member, Share, Shares
+from pbsdk.ledger.store import Connection, Session
 from pbsdk.ledger.verifier import Verification, verify_run
 from pbsdk.version import __version__
 
@@ -45,9 +43,9 @@ class _RehearsalOver(Exception):
 
 
 class QueryLedger(forking.Forkable):
-    """The append-only record of every query, and the answers, in a run folder.
+    """The append-only record of every query, and the answers, in a run folder or a database.
 
-    Safe to share between threads, and a folder between processes on one machine (not over NFS).
+    Safe to share between threads; a folder between processes on one machine (not over NFS), a database between machines.
     """
 
     def __init__(
@@ -58,12 +56,12 @@ class QueryLedger(forking.Forkable):
         *,
         member: Member | None = None,
     ) -> None:
-        self.folder = Path(run).expanduser()
+        self.folder = locate(run)
         self.identity = identity
         self.budget = budget or QueryBudget()
         self.member = member
         self._shares = Shares()
-        self._run = RunFolder(self.folder, identity)
+        self._run = open_store(self.folder, identity)
         self._sets: dict[str, Tokens] = {}
         self._streams: set[int] = set()
         self._numbers = itertools.count(1)
@@ -100,15 +98,15 @@ class QueryLedger(forking.Forkable):
         note = {"pbsdk": __version__, "model": self.identity.to_json(), "budget": self.budget.to_dict()}
         if self.member is not None:
             note["member"] = self.member.to_dict()
+        session = self._run.enter()
+        opened = Event(session.name, "opened", note=json.dumps(note, ensure_ascii=False))
+
+        def open_it(con: Connection) -> None:
+            append(con, [opened])
+            self._settle_dead(con, session.name)
+
         try:
-            with folder_lock(self._run.place):
-                session = Session(self._run.place)
-        except OSError as error:
-            raise ledger_error(error, self.folder) from error
-        try:
-            with self._run.transaction() as con:
-                append(con, [Event(session.name, "opened", note=json.dumps(note, ensure_ascii=False))])
-                self._settle_dead(con, session.name)
+            self._run.write(open_it)
             self._run.sync()
         except BaseException:
             session.close()
@@ -119,14 +117,12 @@ class QueryLedger(forking.Forkable):
 
     def known(self, keys: Iterable[str]) -> set[str]:
         """Return which keys have an answer."""
-        with self._run.reading() as con:
-            return {key for key in keys if accounts.answered(con, key)}
+        return self._run.read(lambda con: accounts.answered(con, keys))
 
     def supersets(self, tokens: Tokens) -> list[str]:
         """Return the names of the stored token sets that contain all of `tokens`."""
-        with self._run.reading() as con:
-            names = [name for (name,) in con.execute("SELECT digest FROM sets ORDER BY digest")]
-            return [name for name in names if np.isin(tokens, self._token_set(name), assume_unique=True).all()]
+        names = self._run.read(lambda con: con.execute("SELECT digest FROM sets ORDER BY digest").fetchall())
+        return [name for (name,) in names if np.isin(tokens, self._token_set(name), assume_unique=True).all()]
 
     def recall(self, asks: Sequence[Ask]) -> list[MaskDistribution]:
         """Read answers, check them against their records, and record the hits."""
@@ -135,14 +131,16 @@ class QueryLedger(forking.Forkable):
             answer, name = self._read(ask.key)
             answers.append(answer)
             hits.append(ask.event(session, "hit", answer=name))
-        with self._run.transaction() as con:
-            append(con, hits)
+        self._run.write(lambda con: append(con, hits))
         return answers
 
     def _read(self, key: str) -> tuple[MaskDistribution, str]:
-        with self._run.reading() as con:
-            row = con.execute("SELECT digest, seq FROM answers WHERE query = ?", (key,)).fetchone()
-            data = self._run.get(key)
+        row, data = self._run.read(
+            lambda con: (
+                con.execute("SELECT digest, seq FROM answers WHERE query = ?", (key,)).fetchone(),
+                self._run.get(key),
+            )
+        )
         if row is None or data is None:
             raise LedgerCorrupted(f"{self.folder}: the answer to {key} is missing")
         name, seq = row
@@ -155,7 +153,7 @@ class QueryLedger(forking.Forkable):
 
     def _token_set(self, name: str) -> Tokens:
         if name not in self._sets:
-            data = self._run.get(set_key(name))
+            data = self._run.read(lambda _: self._run.get(set_key(name)))
             if data is None or len(data) % TOKEN_BYTES or set_digest(unpack_tokens(data)) != name:
                 raise LedgerCorrupted(f"{self.folder}: the token set {name} is missing or was changed")
             self._sets[name] = unpack_tokens(data)
@@ -179,37 +177,46 @@ class QueryLedger(forking.Forkable):
         """End a stream: what it reserved is released, and what it sent but never finished is unknown."""
         self._streams.discard(stream)
         if self._entered:
-            with self._run.transaction() as con:
-                self._settle_dead(con, self.session)
+            session = self.session
+            self._run.write(lambda con: self._settle_dead(con, session))
 
     def reserve(self, stream: int, asks: Sequence[Ask]) -> None:
         """Reserve all of the queries that nobody has answered or reserved, or raise `BudgetExceeded`."""
         owner = Owner(self.session, stream)
-        with self._run.transaction() as con:
+
+        def reserve(con: Connection) -> None:
             self._check_share(con, lambda: accounts.missing(con, asks))
             self._settle_dead(con, owner.session)
             accounts.reserve(con, owner, accounts.missing(con, asks), self.budget)
 
+        self._run.write(reserve)
+
     def claim(self, stream: int, asks: Sequence[Ask]) -> Claim:
         """Mark as sent what this stream may send now; reserve again what was given up in the meantime."""
         owner = Owner(self.session, stream)
-        with self._run.transaction() as con:
-            self._check_share(con, lambda: [ask for ask in asks if not accounts.answered(con, ask.key)])
+
+        def claim(con: Connection) -> Claim:
+            self._check_share(con, lambda: accounts.unanswered(con, asks))
             self._settle_dead(con, owner.session)
             return accounts.claim(con, owner, asks, self.budget)
+
+        return self._run.write(claim)
 
     def finish(
         self, stream: int, results: Sequence[Result], tokens: Tokens | None, words: Mapping[int, str] | None = None
     ) -> list[MaskDistribution]:
         """Store answers, their records, and `words` of an open vocabulary in one transaction; return them as stored."""
         owner, name = Owner(self.session, stream), set_digest(tokens)
-        with self._run.transaction() as con:
+
+        def finish(con: Connection) -> None:
             if tokens is not None and name not in self._sets:
                 self._run.set(set_key(name), pack_tokens(tokens))
-                con.execute("INSERT OR IGNORE INTO sets VALUES (?)", (name,))
+                con.execute("INSERT INTO sets VALUES (?) ON CONFLICT DO NOTHING", (name,))
             for result in results:
                 self._run.set(result.ask.key, result.data)
             accounts.finish(con, owner, results, words or {})
+
+        self._run.write(finish)
         if tokens is not None:
             self._sets[name] = tokens.copy()
         return [decode(result.data, self._token_set) for result in results]
@@ -222,8 +229,9 @@ class QueryLedger(forking.Forkable):
         """
         if not failed:
             return
-        owner, refusal = Owner(self.session, stream), None
-        with self._run.transaction() as con:
+        owner = Owner(self.session, stream)
+
+        def fail(con: Connection) -> BudgetExceeded | None:
             self._check_share(con, list)
             attempts = accounts.fail(con, owner, failed, latency=latency)
             try:
@@ -232,11 +240,14 @@ class QueryLedger(forking.Forkable):
                     self._shares.check_more(self.member, [ask.tokens for ask in again if ask.key in ran])
                 accounts.reserve(con, owner, again, self.budget, attempts)
             except BudgetExceeded as error:
-                refusal = error
+                return error
+            return None
+
+        refusal = self._run.write(fail)
         if refusal is not None:
             raise refusal
 
-    def _check_share(self, con: sqlite3.Connection, asks: Callable[[], Sequence[Ask]]) -> None:
+    def _check_share(self, con: Connection, asks: Callable[[], Sequence[Ask]]) -> None:
         """Raise `BudgetExceeded` if queries don't fit a member's allowance."""
         if self.member is not None:
             self._shares.catch_up(lambda statement, *values: con.execute(statement, values))
@@ -246,21 +257,19 @@ class QueryLedger(forking.Forkable):
         """Return what this ledger's member has taken so far."""
         if self.member is None:
             raise LedgerError("this ledger is nobody's in particular; open it with member=...")
-        with self._run.reading() as con:
-            self._shares.catch_up(lambda statement, *values: con.execute(statement, values))
+        self._run.read(lambda con: self._shares.catch_up(lambda statement, *values: con.execute(statement, values)))
         return self._shares.of(self.member.name)
 
     def note_remaining(self, remaining: Mapping[str, float]) -> None:
         """Record what the server that answers says is left of an allowance there."""
         event = Event(self.session, "allowed", note=json.dumps(dict(remaining)))
-        with self._run.transaction() as con:
-            append(con, [event])
+        self._run.write(lambda con: append(con, [event]))
 
-    def _settle_dead(self, con: sqlite3.Connection, session: str) -> None:
+    def _settle_dead(self, con: Connection, session: str) -> None:
         """Release what the dead reserved, and count as spent what they sent."""
         owners = accounts.owners(con)
         others = {owner.session for owner in owners} - {session}
-        alive = {name for name in others if Session.alive(self._run.place, name)}  # each once, however many its streams
+        alive = self._run.alive(others) if others else others
         for owner in owners:
             if not (owner.stream in self._streams if owner.session == session else owner.session in alive):
                 accounts.settle(con, session, owner)
@@ -268,7 +277,7 @@ class QueryLedger(forking.Forkable):
     # Looking
 
     @contextmanager
-    def rehearsal(self) -> Iterator[sqlite3.Connection]:
+    def rehearsal(self) -> Iterator[Connection]:
         """A transaction in which anything may be tried and nothing is kept."""
         with suppress(_RehearsalOver), self._run.transaction() as con:
             yield con
@@ -291,8 +300,9 @@ class QueryLedger(forking.Forkable):
         """Settle what is open and leave the folder; what was stored stays."""
         if self._entered:
             self._streams.clear()
-            with suppress(LedgerError), self._run.transaction() as con:  # the next one to enter settles it otherwise
-                self._settle_dead(con, self.session)
+            session = self.session
+            with suppress(LedgerError):  # the next one to enter settles it otherwise
+                self._run.write(lambda con: self._settle_dead(con, session))
         self._closed = True
         if self._session is not None:
             self._session.close()

@@ -32,6 +32,7 @@ from pbsdk.ledger.budget import QueryBudget
 from pbsdk.ledger.canaries import CanaryCheck
 from pbsdk.ledger.codec import WHOLE, query_key, set_digest
 from pbsdk.ledger.inflight import Ask
+from pbsdk.ledger.places import fixed
 from pbsdk.ledger.shares import Member
 from pbsdk.ledger.writer import QueryLedger
 from pbsdk.metering.sending import Sender, Stream
@@ -113,7 +114,7 @@ class MeteredBackend(MaskedLMBackend):
             canaries=self.canaries,
             member=self.ledger.member,
         )
-        return again, (self.backend, self.ledger.folder.resolve(), self.budget)
+        return again, (self.backend, fixed(self.ledger.folder), self.budget)
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model will read."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import math
 import os
-import sqlite3
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -31,6 +30,7 @@ from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.codec import TOKEN_BYTES, encoded_size, set_digest
 from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
+from pbsdk.ledger.store import Connection
 from pbsdk.ledger.sums import Counter
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.metering.tally import COUNTED, Counted, Tally
@@ -249,7 +249,7 @@ class _Taking:
     error: float
     size: int
     largest: int
-    reserve: Callable[[sqlite3.Connection, QueryBudget], None]
+    reserve: Callable[[Connection, QueryBudget], None]
 
 
 def _metered(backend: MaskedLMBackend) -> MeteredBackend:
@@ -258,11 +258,11 @@ def _metered(backend: MaskedLMBackend) -> MeteredBackend:
     return backend
 
 
-def _of_texts(counted: Counted) -> Callable[[sqlite3.Connection], _Taking]:
+def _of_texts(counted: Counted) -> Callable[[Connection], _Taking]:
     """Return what texts take, as a tally counted it."""
     tokens = counted.tokens
 
-    def reserve(con: sqlite3.Connection, budget: QueryBudget) -> None:
+    def reserve(con: Connection, budget: QueryBudget) -> None:
         most = tokens.total.most
         inflight.afford(con, counted.needs, budget, fresh=counted.fresh, sends=counted.new, tokens=most)
 
@@ -279,10 +279,10 @@ def _of_texts(counted: Counted) -> Callable[[sqlite3.Connection], _Taking]:
     return lambda _: taking
 
 
-def _of_queries(backend: MeteredBackend, step: Step, promised: set[str]) -> Callable[[sqlite3.Connection], _Taking]:
+def _of_queries(backend: MeteredBackend, step: Step, promised: set[str]) -> Callable[[Connection], _Taking]:
     """Return what queries take, when asked after those that are `promised`."""
 
-    def taken(con: sqlite3.Connection) -> _Taking:
+    def taken(con: Connection) -> _Taking:
         asks, known = backend.resolve(step.queries, step.tokens, promised)
         # Of the queries that share a key, only the first is charged.
         unknown: dict[str, Ask] = {}
@@ -312,7 +312,7 @@ def _of_asks(backend: MeteredBackend, new: list[Ask]) -> _Taking:
 
 def _planned(
     backend: MeteredBackend,
-    steps: Sequence[tuple[Step, Callable[[sqlite3.Connection], _Taking]]],
+    steps: Sequence[tuple[Step, Callable[[Connection], _Taking]]],
     like: str | os.PathLike[str] | None,
 ) -> Plan:
     """Rehearse reserving what the steps take, one after the other."""
@@ -344,9 +344,7 @@ def _verdict(steps: Sequence[StepPlan]) -> str:
     return "; ".join(refused) or f"the budget allows it: {number(sum(step.passes for step in steps))} passes"
 
 
-def _rehearsed(
-    backend: MeteredBackend, con: sqlite3.Connection, step: Step, taking: _Taking, rate: float | None
-) -> StepPlan:
+def _rehearsed(backend: MeteredBackend, con: Connection, step: Step, taking: _Taking, rate: float | None) -> StepPlan:
     budget, refusal = backend.budget, None
     before = inflight.totals(con)
     try:
@@ -415,7 +413,7 @@ def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) 
     return encoded_size(min(shown, len(tokens)), of_set=len(tokens))
 
 
-def _set_bytes(con: sqlite3.Connection, tokens: Tokens | None) -> int:
+def _set_bytes(con: Connection, tokens: Tokens | None) -> int:
     """Return the bytes that the token set takes; it is stored once."""
     if tokens is None:
         return 0

@@ -42,7 +42,8 @@ from pbsdk.backend import (
 from pbsdk.errors import InputError, LedgerCorrupted, NotRecorded, RecordingError
 from pbsdk.foreign import LISTS, bounded_file, bounded_json
 from pbsdk.ledger.codec import SET_PREFIX, answer_digest, decode, pack_tokens, set_digest, unpack_tokens
-from pbsdk.ledger.reader import LedgerReader, check_format
+from pbsdk.ledger.reader import LedgerReader
+from pbsdk.ledger.schema import check_format
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.version import __version__
 
@@ -346,8 +347,8 @@ def _read_answers(reader: LedgerReader, phases: Collection[str]) -> dict[str, Re
     names = reader.names()
     marks = ", ".join("?" * len(phases))
     rows = reader.select(
-        "SELECT a.query, a.digest, r.example, r.prompt, c.value FROM answers a JOIN records r ON r.seq = a.seq"  # noqa: S608 - question marks only
-        " LEFT JOIN Cache c ON c.key = a.query WHERE a.query IN"
+        "SELECT a.query, a.digest, r.example, r.prompt, s.value FROM answers a JOIN records r ON r.seq = a.seq"  # noqa: S608 - question marks only
+        " LEFT JOIN stored s ON s.key = a.query WHERE a.query IN"
         f" (SELECT query FROM records WHERE state IN ('done', 'hit') AND phase IN ({marks})) ORDER BY a.query",
         *phases,
     )
@@ -362,7 +363,7 @@ def _read_answers(reader: LedgerReader, phases: Collection[str]) -> dict[str, Re
 def _read_sets(reader: LedgerReader, answers: Collection[RecordedAnswer]) -> dict[str, Tokens]:
     stored = {
         str(key).removeprefix(SET_PREFIX): unpack_tokens(value)
-        for key, value in reader.select("SELECT key, value FROM Cache WHERE key LIKE ? AND raw = 1", f"{SET_PREFIX}%")
+        for key, value in reader.select("SELECT key, value FROM stored WHERE key LIKE ?", f"{SET_PREFIX}%")
     }
     used: dict[str, Tokens] = {}
 

@@ -48,6 +48,7 @@ NOT_RUN = {
     "how-to/reproduce.md": ["it needs benchmark data", "it needs a GPU and a server"],
     "how-to/scaling.md": ["it needs Ray and GPUs", "it needs a server of one's own with a model of that name"],
     "how-to/serving.md": ["it needs the server of the other terminal"],
+    "how-to/database.md": ["it needs a database", "it needs a database"],
     "how-to/team.md": ["it serves until it is stopped", "it needs the server of the other terminal"],
 }
 """The blocks that only a reader runs, and why."""

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 import types
-from pathlib import Path
 
 import numpy as np
 
@@ -205,4 +204,4 @@ def create_full(run):
 if __name__ == "__main__":
     {job.__name__: job for job in (one_by_one, at_gate, all_at_once, die, hang, orphan, outgrow, create_full)}[
         sys.argv[1]
-    ](Path(sys.argv[2]), *sys.argv[3:])
+    ](*sys.argv[2:])

@@ -14,7 +14,8 @@ from sklearn.metrics import f1_score
 
 from pbsdk import PromptBoostingClassifier
 from pbsdk.errors import BudgetExceeded, InputError, LedgerError
-from pbsdk.ledger.reader import DATABASE, LedgerReader
+from pbsdk.ledger.folder_view import DATABASE
+from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.verifier import verify_run
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.queries.pools import load_pool
