@@ -123,8 +123,7 @@ class HttpBackend(MaskedLMBackend):
             reply = self._transport.post("/v1/fill", _wire.encode_request(self._model, queries, asked, words))
         except HttpRefusal as refusal:
             if refusal.status == 402:
-                sent = refusal.said.get("sent") if isinstance(refusal.said, dict) else 0
-                raise BudgetExceeded(str(refusal), sent=sent if isinstance(sent, int) else 0) from None
+                raise BudgetExceeded(str(refusal), sent=refusal.sent) from None
             raise
         if told := reply.headers.get(_wire.REMAINING):
             self._remaining = _wire.read_remaining(told)

@@ -137,10 +137,11 @@ class Reply:
 
 
 class HttpRefusal(QueryRefused):
-    """A final refusal, with the server's status and what it says in JSON."""
+    """A final refusal, with the server's status."""
 
     status = 0
-    said: Any = None
+    sent = 0
+    """How many of the request's queries the server says it sent before it refused; a server may quote a key in all else it says."""
 
 
 class _Auth(AuthBase):
@@ -320,7 +321,7 @@ class Transport:
             raise BackendUnavailable(message, may_have_run=not told_to_wait, retry_after=wait)
         cure = {401: "; check the key", 403: "; check what the key may do", 404: "; check the URL and the model's name"}
         refusal = HttpRefusal(message + cure.get(reply.status, ""))
-        refusal.status, refusal.said = reply.status, _explained(reply)
+        refusal.status, refusal.sent = reply.status, _sent(reply)
         raise refusal
 
     def _said(self, reply: Reply) -> str:
@@ -333,6 +334,12 @@ class Transport:
         if self._key is not None:
             text = text.replace(self._key.get_secret_value(), "***")
         return f": {visible(text[:300])}"
+
+
+def _sent(reply: Reply) -> int:
+    said = _explained(reply)
+    sent = said.get("sent") if isinstance(said, dict) else 0
+    return sent if isinstance(sent, int) else 0
 
 
 def _explained(reply: Reply) -> Any:
