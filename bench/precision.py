@@ -70,7 +70,7 @@ def compared(exact: MaskedLMBackend, fast: MaskedLMBackend, make: Way, options: 
 
 def smollm2(options: argparse.Namespace) -> bool:
     """Compare the embedded model's precisions."""
-    texts = [example.text for example in named("agnews", "test").examples][: options.texts]
+    texts = named("agnews", "test").examples[: options.texts]
     queries = [query(text, ending) for text in texts for ending in ENDINGS]
     exact, fast = (SmolLM2Backend(device="cpu", precision=name, threads=options.threads) for name in ("exact", "fast"))
     return compared(exact, fast, lambda: queries, options, f"SmolLM2, {len(texts)} texts, ten prompts")
@@ -78,7 +78,7 @@ def smollm2(options: argparse.Namespace) -> bool:
 
 def roberta(options: argparse.Namespace) -> bool:
     """Compare the precisions of a model of RoBERTa-large's shape."""
-    texts = [example.text for example in named("agnews", "test").examples]
+    texts = named("agnews", "test").examples
     queries = [query(text, " It is about ", ".") for text in texts[: options.texts]]
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "roberta-large-shaped"

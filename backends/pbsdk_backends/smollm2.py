@@ -37,7 +37,7 @@ class SmolLM2Backend(TransformersBackend):
 
     Args:
         device: `auto` (CUDA, else MPS, else the CPU), `cpu`, `cuda`, `cuda:1`, `mps`.
-        precision: `exact` (float32), `fast` (the fastest of float32, bfloat16 and int8 on this machine), or by name `float32`,
+        precision: `exact` (float32), `fast` (the faster of float32 and bfloat16 on this machine), or by name `float32`,
             `bfloat16`, `float16`, `int8`.
         threads: Threads of the CPU for all of torch in this process; None counts the cores that are free.
         batch_tokens: Tokens that run together at most; None suits the device.

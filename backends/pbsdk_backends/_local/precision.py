@@ -2,15 +2,16 @@
 
 `exact` is float32. `fast` is what is fastest here, of float32, bfloat16 and, on a CPU, int8. What a processor has is not
 read off its name but measured, in half a second, with a product of matrices, and remembered by torch's version and the processor's name. Since
-int8 is borne by only some of a model's layers, its gain is reckoned for the model at hand before it is chosen.
+int8 is borne by only some of a model's layers, its gain is reckoned for the model at hand before it is chosen. Causal models go without it: an
+input has one scale for its whole batch, so a text's numbers would depend on what is read beside it, and nothing could be read once for all.
 """
 
 from __future__ import annotations
 
 import platform
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from pbsdk.errors import InputError, ModelUnusable
 from pbsdk_backends._local.int8 import SENTENCES, Int8Linear, bearing, share_of, swap_in
 from pbsdk_backends._local.remembered import recall, remember
 
-__all__ = ["apply", "choose_dtype", "choose_precision", "speeds"]
+__all__ = ["apply", "choose_dtype", "choose_precision", "offers_to", "speeds"]
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 NAMES = ("exact", "fast", *DTYPES, "int8")
@@ -49,6 +50,13 @@ def choose_dtype(precision: str, device: torch.device) -> torch.dtype:
         raise InputError("precision='int8' is for models that answer at a mask; use 'fast' or 'bfloat16'")
     offers = {name: speed for name, speed in choose_precision(precision, device).items() if name in DTYPES}
     return DTYPES[max(offers, key=lambda name: offers[name])]
+
+
+def offers_to(kind: str, offers: Mapping[str, float]) -> Mapping[str, float]:
+    """Return the precisions to weigh for a model of this kind: a causal one goes without int8, unless it was named."""
+    if kind != "causal" or len(offers) == 1:
+        return offers
+    return {name: speed for name, speed in offers.items() if name != "int8"}
 
 
 def apply(
@@ -83,7 +91,8 @@ def apply(
 
 def speeds(device: torch.device) -> dict[str, float]:
     """Return how many times as fast as float32 each precision is here, measured now or earlier."""
-    place = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type}, {_processor()}"
+    on_cpu = f"{device.type}, {_processor()}, one thread"
+    place = torch.cuda.get_device_name(device) if device.type == "cuda" else on_cpu
     key = f"torch {torch.__version__}, {place}"
     known = recall("speeds").get(key)
     if not _usable(known):
@@ -99,7 +108,10 @@ def _usable(known: object) -> bool:
 
 
 def _measure(device: torch.device) -> dict[str, float]:
-    """Time a layer in each precision, by turns; the best turn of each counts."""
+    """Time a layer in each precision, by turns; the best turn of each counts.
+
+    On a CPU it is the processor time of one thread: other work on the machine would stretch any other.
+    """
     layer = nn.Linear(INPUTS, OUTPUTS)
     states = torch.randn(ROWS, INPUTS)
     ways: dict[str, Callable[[], Tensor]] = {}
@@ -111,13 +123,14 @@ def _measure(device: torch.device) -> dict[str, float]:
                 quantised = Int8Linear(layer)
                 ways["int8"] = lambda: quantised(states)
         best: dict[str, float] = {}
-        for _ in range(TURNS):
-            for name, way in ways.items():
-                try:
-                    spent = _timed(way, device)
-                except RuntimeError:  # this device doesn't have it
-                    continue
-                best[name] = min(spent, best.get(name, spent))
+        with _one_thread():
+            for _ in range(TURNS):
+                for name, way in ways.items():
+                    try:
+                        spent = _timed(way, device)
+                    except RuntimeError:  # this device doesn't have it
+                        continue
+                    best[name] = min(spent, best.get(name, spent))
     return {name: best["float32"] / spent for name, spent in best.items() if name != "float32"}
 
 
@@ -127,9 +140,23 @@ def _product(layer: nn.Linear, states: Tensor, device: torch.device, dtype: torc
 
 
 def _timed(way: Callable[[], Tensor], device: torch.device) -> float:
+    if device.type == "cpu":
+        start = time.thread_time()
+        way()
+        return time.thread_time() - start
     start = time.perf_counter()
-    way().sum().item() if device.type != "cpu" else way()  # an item waits for the device
+    way().sum().item()  # an item waits for the device
     return time.perf_counter() - start
+
+
+@contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _processor() -> str:

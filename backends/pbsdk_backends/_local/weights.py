@@ -23,7 +23,7 @@ from transformers.utils import logging as transformers_logging
 from pbsdk.backend import digest
 from pbsdk.errors import InputError, ModelUnusable
 from pbsdk_backends._local.files import Source, weight_files
-from pbsdk_backends._local.precision import apply
+from pbsdk_backends._local.precision import apply, offers_to
 from pbsdk_backends._local.threads import count_cores, settle_threads
 from pbsdk_backends._tokens.chat import Frame, frame_of
 
@@ -134,7 +134,7 @@ def load(source: Source, device: torch.device, offers: Mapping[str, float], dige
             f" and {len(report['missing_keys']) - 1} more: it was saved without its language-model head, or for "
             "another task; choose the pre-trained model it was made from"
         )
-    model, precision = apply(model.eval(), tokenizer, device, offers, digest)
+    model, precision = apply(model.eval(), tokenizer, device, offers_to(kind, offers), digest)
     stored = json.loads((source.folder / "config.json").read_text(encoding="utf-8"))
     settings = {key: value for key, value in stored.items() if key not in NOT_THE_MODEL}
     spelling = tokenizer.backend_tokenizer.to_str() + json.dumps(tokenizer.special_tokens_map, default=str)

@@ -61,6 +61,16 @@ def test_fast_is_what_the_processor_is_fastest_in(folder_of, measured, known, ch
         assert backend.identity.details["precision"] == chosen
 
 
+@pytest.mark.parametrize(
+    ("known", "chosen"), [({"bfloat16": 1.9, "int8": 7.0}, "bfloat16"), ({"int8": 7.0}, "float32")]
+)
+def test_fast_leaves_a_causal_model_its_trie(folder_of, measured, known, chosen):
+    measured(**known)
+    with LocalBackend(str(folder_of("llama")), device="cpu", precision="fast") as backend:
+        assert backend.identity.details["precision"] == chosen
+        assert backend.way == "trie"
+
+
 def test_int8_has_to_be_faster_for_the_whole_model(folder_of, measured, monkeypatch):
     measured(bfloat16=4.0, int8=8.0)
     monkeypatch.setattr(int8, "MOST_CHANGE", 0.0)
@@ -86,6 +96,16 @@ def test_a_remembered_speed_that_is_none_is_measured_again(measured, junk):
     (key,) = precision.recall("speeds")
     precision.remember("speeds", key, junk)
     assert speeds(CPU) == {"bfloat16": 2.0}
+
+
+def test_measuring_leaves_the_threads_as_they_were():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        precision._measure(CPU)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_a_device_without_a_precision_does_without(monkeypatch):
