@@ -16,6 +16,7 @@ from pathlib import Path
 FIELDS = "seq time session query state phase example prompt attempt latency read cut mass answer note chain"
 AFTER = {"reserved": "", "done": "sent", "failed": "sent", "unknown": "sent", "sent": "reserved"}
 AFTER["released"] = "reserved"
+INSIDE = "forward", "backward"  # passes inside a model, of which every one counts
 NAMES = {"answers": "done", "hits": "hit", "attempts": "sent", "failed": "failed", "unknown": "unknown"}
 
 
@@ -76,17 +77,24 @@ class Tally:
             self.in_flight[query] = state, guess or read
         if state == "done":
             self.answers[query] = record["answer"]
+        ran = state == "ran"  # passes inside the model: so many for each example of a group
+        group = self.top["prompts"].get(record["example"], "").split("\n") if ran else [record["example"]]
+        need(not ran or [str(len(group)), bool(group[0])] == [note, True], f"{here}: its examples are not listed")
         self.states[state] += 1
         self.read[state] += read
         # A pass is one example under one prompt that was sent, and not given back by a sure failure.
         scope = "fit" if record["phase"] in {"train", "validate", "refine"} else record["phase"]
-        pair = scope, record["example"], record["prompt"]
-        self.ran[pair] += {"sent": 1, "failed": -1}.get(state, 0)
-        self.held[pair] += {"reserved": 1, "sent": -1, "released": -1}.get(state, 0)
+        for example in group:
+            pair = scope, example, record["prompt"]
+            self.ran[pair] += {"sent": 1, "failed": -1, "ran": record["attempt"]}.get(state, 0)
+            self.held[pair] += {"reserved": 1, "sent": -1, "released": -1}.get(state, 0)
 
     def counts(self) -> dict:
         """Return the counts, as a certificate says them."""
-        used = Counter((scope, example) for (scope, example, _), ran in self.ran.items() if ran > 0)
+        used = Counter[tuple[str, str]]()
+        for (scope, example, _), ran in self.ran.items():
+            if ran > 0:
+                used[scope, example] += ran if scope in INSIDE else 1
         each: dict[str, list[int]] = {scope: [] for scope, _ in used}
         for (scope, _), count in used.items():
             each[scope].append(count)
@@ -96,9 +104,11 @@ class Tally:
 
     def totals(self) -> list[int]:
         """Return what the folder's own counters must say: passes, held, sent, failed, tokens."""
-        tokens = self.read["done"] + self.read["unknown"] + sum(guess for _, guess in self.in_flight.values())
-        passes = sum(ran + self.held[pair] > 0 for pair, ran in self.ran.items())
-        return [passes, sum(self.held.values()), self.states["sent"], self.states["failed"], tokens]
+        tokens = sum(self.read[state] for state in ("done", "unknown", "ran"))
+        tokens += sum(guess for _, guess in self.in_flight.values())
+        inside = sum(ran for pair, ran in self.ran.items() if pair[0] in INSIDE)
+        passes = inside + sum(ran + self.held[pair] > 0 for pair, ran in self.ran.items() if pair[0] not in INSIDE)
+        return [passes, sum(self.held.values()), self.states["sent"] + inside, self.states["failed"], tokens]
 
     def checkpoint(self) -> list[str]:
         """Return the lines that a checkpoint of these records has, but for its time."""

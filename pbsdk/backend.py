@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from types import TracebackType
-from typing import Literal, Protocol, Self, runtime_checkable
+from typing import Any, Literal, Protocol, Self, runtime_checkable
 
 from pbsdk.distribution import LEAST, MASS_TOLERANCE, STEPS_PER_NAT, Codes, Floats, MaskDistribution, Tokens
 from pbsdk.errors import BackendError, InputError
@@ -39,6 +39,7 @@ __all__ = [
     "Codes",
     "Floats",
     "HiddenStates",
+    "Inside",
     "MaskDistribution",
     "MaskedLMBackend",
     "MaskedQuery",
@@ -100,6 +101,10 @@ class Phase(StrEnum):
     PREDICT = "predict"
     GENERATE = "generate"
     PROBE = "probe"
+    FORWARD = "forward"
+    """A pass through a model that is looked into; see `Inside`. No query is asked in this phase."""
+    BACKWARD = "backward"
+    """Likewise, for gradients."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +139,8 @@ class MaskedQuery:
         masks = sum(part.kind == "mask" for part in self.parts)
         if masks != 1:
             raise InputError(f"a query needs exactly one mask; this one has {masks}")
+        if self.phase in {Phase.FORWARD, Phase.BACKWARD}:
+            raise InputError(f"a query is not asked in the phase {self.phase}: that is for passes inside a model")
 
     def text(self, mask: str = "<mask>") -> str:
         """Return the query as one string, with `mask` where the mask is."""
@@ -408,6 +415,18 @@ class MaskedLMBackend(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+@runtime_checkable
+class Inside(Protocol):
+    """A backend whose model runs in this process and may be looked into: the counterpart of the interface, for white boxes.
+
+    No meter sees what is done with the model, so what asks for it charges its passes itself (`pbsdk.metering.passes`). Nothing
+    that learns or predicts in pbsdk may need it.
+    """
+
+    def inside(self) -> Any:
+        """Return the model, its tokenizer and what reads queries, in the adapter's own form."""
 
 
 @runtime_checkable

@@ -28,6 +28,7 @@ from pbsdk.audit.signing import PrivateKey, PublicKey
 from pbsdk.errors import InputError, LedgerCorrupted
 from pbsdk.foreign import bounded_file, bounded_json
 from pbsdk.ledger.budget import SCOPE_OF_PHASE
+from pbsdk.ledger.lots import LotSums
 from pbsdk.ledger.merkle import Runs, consistency_runs, is_consistent
 from pbsdk.ledger.places import locate
 from pbsdk.ledger.reader import LedgerReader
@@ -169,6 +170,8 @@ class Certificate(BaseModel):
             records,
         ):
             passes[str(scope)], most[str(scope)] = int(total), int(dearest)
+        for phase, spread in LotSums(reader, records).spreads().items():
+            passes[phase], most[phase] = sum(n * examples for n, examples in spread.items()), max(spread)
         return {
             "model": reader.meta()["model"],
             "records": records,

@@ -15,7 +15,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from pbsdk.formatting import moment, number
-from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, Totals
+from pbsdk.ledger.budget import SCOPES, QueryBudget, Totals
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.sums import Counter
 
@@ -95,7 +95,7 @@ def judged(period: Period, reader: LedgerReader, counter: Counter, *, alone: boo
 
 def _uses(budget: QueryBudget, most: dict[str, int], spent: Totals) -> list[Use]:
     return [
-        *((f"passes per example ({scope})", most.get(scope, 0), budget.limit(scope)) for scope in (FIT, PREDICT)),
+        *((f"passes per example ({scope})", most.get(scope, 0), budget.limit(scope)) for scope in SCOPES),
         ("passes in all", budget.counted(spent), budget.total),
         ("attempts in all", spent.sends, budget.attempts),
         ("tokens in all", spent.tokens, budget.tokens),

@@ -20,7 +20,7 @@ from pbsdk.audit.limits import LimitsHeld, Period, Use, iso, judged, periods, ve
 from pbsdk.audit.team import MemberReport, Remaining, exceeded, remaining, team
 from pbsdk.backend import Phase
 from pbsdk.ledger import canaries
-from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, Totals, scope_of
+from pbsdk.ledger.budget import FIT, INSIDE, PREDICT, QueryBudget, Totals, scope_of
 from pbsdk.ledger.canaries import CanaryCheck
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.sums import Counter, Row, Times
@@ -375,7 +375,7 @@ def _timeline(counter: Counter) -> Timeline:
 def _scopes(counter: Counter, now: QueryBudget, asked: Sequence[Period]) -> list[ScopeReport]:
     spreads = counter.scopes(strict=now.strict)
     reports = []
-    for scope in (FIT, PREDICT):
+    for scope in (FIT, PREDICT, *(scope for scope in INSIDE if scope in spreads)):
         spread = spreads.get(scope, {})
         limits = [period.budget.limit(scope) for period in asked if scope in period.scopes]
         limit = widest(limits or [now.limit(scope)])

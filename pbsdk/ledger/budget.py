@@ -6,6 +6,9 @@ or the same prompt for different tokens) is another *attempt*, not another pass,
 `fit`, and prediction has its own. Generating prompts and probing a model have no limit per example, and
 count in the totals. Totals, attempts, tokens and money can be limited too, over the whole run folder.
 
+A method that looks into a model (`pbsdk.ledger.lots`) has passes of two kinds, forward and backward, each a scope of its own. There
+every pass counts, whatever it repeats.
+
 A budget holds limits only. What was spent is in the ledger, which calls `check` inside the
 transaction that reserves, so that two processes can't both take the last pass. Passes and attempts are
 whole numbers known beforehand. Tokens are reserved at the most that a query can cost and settled at what was
@@ -25,17 +28,40 @@ from typing import Self
 from pbsdk.backend import Phase
 from pbsdk.errors import BudgetExceeded, InputError
 
-__all__ = ["FIT", "PREDICT", "SCOPE_OF_PHASE", "Need", "QueryBudget", "Totals", "scope_of"]
+__all__ = [
+    "BACKWARD",
+    "FIT",
+    "FORWARD",
+    "INSIDE",
+    "PREDICT",
+    "SCOPES",
+    "SCOPE_OF_PHASE",
+    "Need",
+    "QueryBudget",
+    "Totals",
+    "scope_of",
+]
 
 FIT = "fit"
 PREDICT = "predict"
+FORWARD = "forward"
+BACKWARD = "backward"
+INSIDE = (FORWARD, BACKWARD)
+"""The scopes of passes through a model that is looked into."""
+SCOPES = (FIT, PREDICT, *INSIDE)
+"""The scopes with a limit per example."""
 
 _FIT_PHASES = (Phase.TRAIN, Phase.VALIDATE, Phase.REFINE)
 _QUOTED = ", ".join(f"'{phase}'" for phase in _FIT_PHASES)
 SCOPE_OF_PHASE = f"CASE WHEN phase IN ({_QUOTED}) THEN '{FIT}' ELSE phase END"
 """`scope_of` in SQL, over a column `phase`."""
-_WHERE = {FIT: "over training, validation and refinement", PREDICT: "for prediction"}
-_FIELD = {FIT: "passes", PREDICT: "predict"}
+_WHERE = {
+    FIT: "over training, validation and refinement",
+    PREDICT: "for prediction",
+    FORWARD: "forward, inside the model",
+    BACKWARD: "backward, inside the model",
+}
+_FIELD = {FIT: "passes", PREDICT: "predict", FORWARD: "forward", BACKWARD: "backward"}
 
 
 def scope_of(phase: str) -> str:
@@ -98,9 +124,13 @@ class QueryBudget:
     price_per_1k_tokens: float = 0.0
     strict: bool = False
     """Count every send as a pass, even one that repeats another."""
+    forward: int | None = None
+    """Forward passes an example may have inside a model that is looked into."""
+    backward: int | None = None
+    """Backward passes likewise."""
 
     def __post_init__(self) -> None:
-        for name in ("passes", "predict", "total", "attempts", "tokens"):
+        for name in ("passes", "predict", "total", "attempts", "tokens", "forward", "backward"):
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
                 raise InputError(
@@ -144,7 +174,9 @@ class QueryBudget:
 
     def limit(self, scope: str) -> int | None:
         """Return the passes an example may have in a scope."""
-        return {FIT: self.passes, PREDICT: self.predict}.get(scope)
+        name = _FIELD.get(scope)
+        limit: int | None = None if name is None else getattr(self, name)
+        return limit
 
     def cost(self, totals: Totals) -> float:
         """Return what the totals cost in money."""
@@ -165,6 +197,11 @@ class QueryBudget:
 
         limits = [f"{many(self.passes)} passes per example {_WHERE[FIT]}, and {each(self.predict)} {_WHERE[PREDICT]}"]
         limits += [
+            f"at most {limit} passes per example {_WHERE[scope]}"
+            for scope in INSIDE
+            if (limit := self.limit(scope)) is not None
+        ]
+        limits += [
             f"{amount} {unit} in all"
             for amount, unit in (
                 (self.total, "passes"),
@@ -182,7 +219,7 @@ class QueryBudget:
 
         `needs` are the examples that would be charged; those that add nothing may be left out.
         """
-        for scope in (FIT, PREDICT):
+        for scope in SCOPES:
             self._check_scope(scope, [need for need in needs if need.scope == scope and need.added > 0])
         self._check_total("total", "passes", self.counted(before), self.counted(after))
         self._check_total("attempts", "attempts", before.sends, after.sends)

@@ -3,7 +3,8 @@
 Everything that happens to a query is one event, one row: `reserved`, then `sent`, then `done`,
 `failed` (it certainly did not run) or `unknown` (it may have run; it counts as spent). A query that was
 reserved and never sent is `released`; one that was recalled is a `hit`. A session that opens the
-folder is an event too, `opened`, which records its budget; so is `allowed`, what a server in front of the model said is left there.
+folder is an event too, `opened`, which records its budget; so is `allowed`, what a server in front of the model said is left there, and
+`ran`, passes inside a model, many to a record (`lots.py`).
 
 Each row carries a hash of itself and of the row before it, so that nobody can change, drop, insert
 or reorder a row without breaking every hash after it. A row holds only integers and strings, and its

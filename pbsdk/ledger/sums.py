@@ -2,7 +2,7 @@
 
 Everything the report says comes from here. The records are first folded into *cells*, one for each
 (phase, example, prompt), in a temporary table; phases, prompts and distributions are sums
-over cells. Times are counted separately: a batch of queries shares one latency, and a phase was at work
+over cells. Passes inside the model are counted beside them, from their lots. Times are counted separately: a batch of queries shares one latency, and a phase was at work
 while at least one of its batches was at the model, however many processes asked side by side.
 """
 
@@ -16,7 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from pbsdk.ledger.budget import SCOPE_OF_PHASE, Totals
+from pbsdk.ledger.budget import INSIDE, SCOPE_OF_PHASE, Totals
+from pbsdk.ledger.lots import LotSums
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["Buckets", "Counter", "Times"]
@@ -32,13 +33,13 @@ _CELLS = """SELECT phase, example, prompt, count(*) FILTER (WHERE state = 'sent'
         coalesce(sum(read) FILTER (WHERE state = 'unknown'), 0) AS guessed, count(*) FILTER (WHERE cut > 0) AS cut,
         coalesce(sum(mass) FILTER (WHERE state = 'done'), 0) AS mass,
         count(*) FILTER (WHERE mass > 0 AND state = 'done') AS showing
-    FROM records WHERE phase <> '' GROUP BY phase, example, prompt"""
+    FROM records WHERE phase <> '' AND state <> 'ran' GROUP BY phase, example, prompt"""
 
 _CHARGES = f"""SELECT seq, session, scope, example, prompt, next = 'sent' AND last = 'failed' AS failed,
         CASE WHEN last IN ('done', 'unknown') THEN cost WHEN last = 'failed' THEN 0 ELSE read END AS tokens
     FROM (SELECT seq, session, {SCOPE_OF_PHASE} AS scope, example, prompt, state, read,
         coalesce(lead(state) OVER w, '') AS next, coalesce(lead(state, 2) OVER w, '') AS last, lead(read, 2) OVER w AS cost
-        FROM records WHERE phase <> '' AND state <> 'hit' WINDOW w AS (PARTITION BY query ORDER BY seq)) AS steps
+        FROM records WHERE phase <> '' AND state NOT IN ('hit', 'ran') WINDOW w AS (PARTITION BY query ORDER BY seq)) AS steps
     WHERE state = 'reserved' AND next <> 'released'"""  # noqa: S608 - a constant
 """A row for each reservation that was not released: whose it was, and what became of it."""
 
@@ -84,15 +85,16 @@ class Counter:
 
     def __init__(self, reader: LedgerReader) -> None:
         self._reader = reader
+        self._lots = LotSums(reader)
         reader.derive("cells", _CELLS)
 
     def phases(self) -> dict[str, Row]:
         """Return what each phase's records add up to."""
-        return self._sums("phase", "prompt")
+        return self._sums("phase", "prompt") | self._lots.phases()
 
     def prompts(self) -> dict[str, Row]:
         """Return what each prompt's records add up to, by the prompt's digest."""
-        return self._sums("prompt", "phase")
+        return self._sums("prompt", "phase") | self._lots.methods()
 
     def _sums(self, one: str, other: str) -> dict[str, Row]:
         names = ("examples", f"{other}s", "passes", *_SUMS)
@@ -106,26 +108,31 @@ class Counter:
 
     def spreads(self) -> dict[str, Spread]:
         """Return for each phase how many of its examples had how many passes; those with none are left out."""
-        return self._spread(
+        asked = self._spread(
             "SELECT phase, n, count(*) FROM (SELECT phase, count(*) FILTER (WHERE attempts > failed) AS n FROM cells"
             " GROUP BY phase, example) AS examples WHERE n > 0 GROUP BY phase, n ORDER BY phase, n"
         )
+        return asked | self._lots.spreads()
 
     def scopes(self, *, strict: bool) -> dict[str, Spread]:
         """Return for each scope how many examples have used how much of it, in the budget's unit."""
         unit = "sum(held + sent)" if strict else "count(*) FILTER (WHERE held + sent > failed)"
-        return self._spread(
-            "SELECT scope, n, count(*) FROM"  # noqa: S608 - two constants
-            f" (SELECT scope, {unit} AS n FROM passes GROUP BY scope, example) AS examples WHERE n > 0 GROUP BY scope, n ORDER BY scope, n"
+        asked = self._spread(
+            "SELECT scope, n, count(*) FROM"  # noqa: S608 - constants
+            f" (SELECT scope, {unit} AS n FROM passes WHERE scope NOT IN {INSIDE} GROUP BY scope, example) AS examples"
+            " WHERE n > 0 GROUP BY scope, n ORDER BY scope, n"
         )
+        return asked | self._lots.spreads()
 
     def askers(self) -> list[tuple[str, str, int, int, int, int]]:
         """Return session, scope, first and last time, sends and last reservation of whoever reserved or sent something."""
         return [
             (str(session), str(scope), int(first), int(last), int(sends), int(reserved))
             for session, scope, first, last, sends, reserved in self._reader.select(
-                f"SELECT session, {SCOPE_OF_PHASE}, min(time), max(time), count(*) FILTER (WHERE state = 'sent'),"  # noqa: S608 - constants only
-                " coalesce(max(seq) FILTER (WHERE state = 'reserved'), 0) FROM records WHERE state IN ('reserved', 'sent') GROUP BY 1, 2 ORDER BY 1, 2"
+                f"SELECT session, {SCOPE_OF_PHASE}, min(time), max(time), count(*) FILTER (WHERE state = 'sent')"  # noqa: S608 - constants only
+                " + coalesce(sum(CASE WHEN state = 'ran' THEN attempt * CAST(note AS bigint) ELSE 0 END), 0),"
+                " coalesce(max(seq) FILTER (WHERE state IN ('reserved', 'ran')), 0)"
+                " FROM records WHERE state IN ('reserved', 'sent', 'ran') GROUP BY 1, 2 ORDER BY 1, 2"
             )
         ]
 
@@ -138,7 +145,7 @@ class Counter:
         for session, scope, passes in rows:
             if session in sessions:
                 most[str(scope)] = max(most.get(str(scope), 0), int(passes))
-        return most
+        return most | self._lots.most(sessions)
 
     def spent(self, last: int) -> Totals:
         """Return what everything cost that was reserved up to the record numbered `last`."""
@@ -149,7 +156,9 @@ class Counter:
             last,
             last,
         )
-        return Totals(int(passes), int(sends), int(failed), int(tokens))
+        inside = LotSums(self._reader, last)
+        ran = inside.total
+        return Totals(int(passes) + ran, int(sends) + ran, int(failed), int(tokens) + inside.tokens)
 
     def _charge(self) -> None:
         self._reader.derive("charges", _CHARGES)

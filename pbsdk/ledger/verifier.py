@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
 
 from pbsdk.errors import LedgerCorrupted
-from pbsdk.ledger.budget import SCOPE_OF_PHASE
+from pbsdk.ledger.budget import INSIDE, SCOPE_OF_PHASE
 from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS, Record, canonical, follow
 from pbsdk.ledger.codec import (
     SET_PREFIX,
@@ -32,6 +33,7 @@ from pbsdk.ledger.codec import (
     unpack_tokens,
     words_in,
 )
+from pbsdk.ledger.lots import RAN, charged_examples
 from pbsdk.ledger.merkle import leaf_hash
 from pbsdk.ledger.reader import LedgerReader
 
@@ -100,6 +102,8 @@ class _Verifier:
         self._in_flight: dict[str, _Flight] = {}
         self._sessions: set[str] = set()
         self._words: dict[int, str] = {}
+        self._ran: Counter[tuple[str, str, str]] = Counter()
+        self._names_kept = reader.names()
         self._sets = {
             name.removeprefix(SET_PREFIX)
             for (name,) in reader.select("SELECT key FROM stored")
@@ -157,7 +161,9 @@ class _Verifier:
                 raise self._broken(f"record {seq}: the folder names a different model than the one that was asked")
             self._sessions.add(record.session)
             return
-        if state in {"hit", "allowed"}:
+        if state == RAN:
+            self._lot(record)
+        if state in {"hit", "allowed", RAN}:
             return
         flight = self._in_flight.pop(query, None)
         before = flight.state if flight else ""
@@ -170,6 +176,17 @@ class _Verifier:
             content, tokens = split_parts(note)
             if query_key(self._model, content, tokens) != query:
                 raise self._broken(f"record {seq}: the key is not that of this model, text and token set")
+
+    def _lot(self, record: Record) -> None:
+        """Count the passes of a lot for each example of its group."""
+        text = self._names_kept.get(record.example, "")
+        examples = charged_examples(text)
+        if not text or record.note != str(len(examples)) or record.phase not in INSIDE or record.attempt < 1:
+            raise self._broken(f"record {record.seq}: the examples that it charges are not those that it names")
+        if record.prompt not in self._names_kept:
+            raise self._broken(f"record {record.seq}: the name of its method is missing")
+        for example in examples:
+            self._ran[record.phase, example, record.prompt] += record.attempt
 
     def _answer(self, record: Record, value: Any) -> None:
         """Check the answer's bytes, and that its token set exists; remember the words that it was the first to show."""
@@ -206,7 +223,7 @@ class _Verifier:
 
     def _names(self) -> None:
         """Check that every prompt has its text, and that the text matches its digest."""
-        names = self._reader.names()
+        names = self._names_kept
         for name, text in names.items():
             if not is_storable_of(text, name):
                 raise self._broken(f"the text of prompt {name} was changed: it doesn't match its digest")
@@ -224,16 +241,26 @@ class _Verifier:
             " count(*) FILTER (WHERE state = 'sent') AS sent, count(*) FILTER (WHERE state = 'failed') AS failed FROM records WHERE state IN ('reserved', 'sent', 'released', 'failed')"
             " GROUP BY 1, 2, 3"
         )
-        kept = "SELECT scope, example, prompt, held, sent, failed FROM passes"
+        inside = f"scope IN {INSIDE}"
+        kept = f"SELECT scope, example, prompt, held, sent, failed FROM passes WHERE NOT {inside}"  # noqa: S608 - likewise
         for one, two in ((counted, kept), (kept, counted)):
             for row in self._reader.select(f"SELECT * FROM ({one}) AS a EXCEPT SELECT * FROM ({two}) AS b LIMIT 1"):  # noqa: S608 - constants only
                 raise self._broken(f"the counters of example {row[1]} under prompt {row[2]} don't match the records")
+        ran = {
+            (scope, example, prompt): (held, sent, failed)
+            for scope, example, prompt, held, sent, failed in self._reader.select(
+                f"SELECT scope, example, prompt, held, sent, failed FROM passes WHERE {inside}"  # noqa: S608 - likewise
+            )
+        }
+        if ran != {what: (0, passes, 0) for what, passes in self._ran.items()}:
+            raise self._broken("the counters of passes inside the model don't match the records")
         (here,) = self._reader.select(
-            "SELECT count(*) FILTER (WHERE held + sent > failed), coalesce(sum(held), 0), coalesce(sum(sent), 0),"
-            " coalesce(sum(failed), 0) FROM passes"
+            f"SELECT count(*) FILTER (WHERE NOT {inside} AND held + sent > failed)"  # noqa: S608 - likewise
+            f" + coalesce(sum(CASE WHEN {inside} THEN sent ELSE 0 END), 0),"
+            " coalesce(sum(held), 0), coalesce(sum(sent), 0), coalesce(sum(failed), 0) FROM passes"
         )
         ((tokens,),) = self._reader.select(
-            "SELECT (SELECT coalesce(sum(read), 0) FROM records WHERE state IN ('done', 'unknown'))"
+            "SELECT (SELECT coalesce(sum(read), 0) FROM records WHERE state IN ('done', 'unknown', 'ran'))"
             " + (SELECT coalesce(sum(tokens), 0) FROM inflight)"
         )
         kept_totals = list(self._reader.select("SELECT passes, held, sent, failed, tokens FROM totals"))

@@ -28,6 +28,7 @@ from pbsdk.ledger.budget import QueryBudget
 from pbsdk.ledger.chain import Event, append
 from pbsdk.ledger.codec import TOKEN_BYTES, answer_digest, decode, pack_tokens, set_digest, set_key, unpack_tokens
 from pbsdk.ledger.inflight import Ask, Claim, Failed, Owner, Result
+from pbsdk.ledger.lots import Lot, charge
 from pbsdk.ledger.places import locate, open_store
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.shares import Member, Share, Shares
@@ -259,6 +260,15 @@ class QueryLedger(forking.Forkable):
             raise LedgerError("this ledger is nobody's in particular; open it with member=...")
         self._run.read(lambda con: self._shares.catch_up(lambda statement, *values: con.execute(statement, values)))
         return self._shares.of(self.member.name)
+
+    def charge(self, lots: Sequence[Lot]) -> None:
+        """Record passes inside the model that are about to run, or raise `BudgetExceeded`, and then none of them may."""
+        if self.member is not None:
+            raise LedgerError(
+                "what a member of a team may spend covers queries only; look into a model in a run of your own"
+            )
+        session = self.session
+        self._run.write(lambda con: charge(con, session, lots, self.budget))
 
     def note_remaining(self, remaining: Mapping[str, float]) -> None:
         """Record what the server that answers says is left of an allowance there."""
