@@ -46,6 +46,7 @@ __all__ = [
     "draw_confusions",
     "draw_curves",
     "draw_learning",
+    "draw_passes",
     "draw_reliability",
     "draw_staged",
     "draw_words",
@@ -197,6 +198,36 @@ def draw_curves(panels: Mapping[str, Sequence[Curve]], source: str) -> Picture:
         ax.grid(axis="y", alpha=0.3)
         ax.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.14))
         bare(ax)
+    return figure
+
+
+def draw_passes(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[float, float]], bool]]]) -> Picture:
+    """Draw scores in percent against passes, one panel per data set: lines for methods that look into the model, diamonds for those that only ask.
+
+    A method without passes is a dotted line across its panel.
+    """
+    names = list(dict.fromkeys(name for lines in panels.values() for name, _, _ in lines))
+    figure = Picture(4.6 * len(panels), 4.4 + 0.22 * -(-len(names) // 3))
+    axes = list(figure.subplots(1, len(panels), squeeze=False, sharey=True).flat)
+    for ax, (panel, lines) in zip(axes, panels.items(), strict=True):
+        for name, points, asks_only in lines:
+            colour, mark = f"C{names.index(name) % 10}", "oDsv^"[names.index(name) // 10 % 5]
+            passes, scores = zip(*points, strict=True)
+            if not passes[-1]:
+                ax.axhline(scores[-1], color=colour, linestyle=":", label=name)
+                continue
+            size = 9 if asks_only else 5
+            ax.plot(passes, scores, color=colour, marker="D" if asks_only else mark, markersize=size, label=name)
+        ax.set_xscale("log")
+        ax.set(xlabel="passes of a training example, forward + backward")
+        ax.grid(alpha=0.3)
+        title(ax, panel)
+        bare(ax)
+    axes[0].set(ylabel="score, %")
+    found = {name: handle for ax in axes for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        [found[name] for name in names], names, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
+    )
     return figure
 
 

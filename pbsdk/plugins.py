@@ -1,4 +1,4 @@
-"""Every extension point: backends and their outlines, heads, prompt writers, servers and engines, found by name.
+"""Every extension point: backends and their outlines, heads, methods, prompt writers, servers and engines, found by name.
 
 All of them register as entry points, pbsdk's own as well as anybody else's, and are imported when they are first used.
 The error for an unknown name suggests a similar one, and the error for a missing package says what to install. A
@@ -18,7 +18,7 @@ from typing import Any
 
 from pbsdk.errors import InputError, MissingExtra, PbsdkError, SetupError, UnknownBackend
 
-__all__ = ["BACKENDS", "ENGINES", "HEADS", "OUTLINES", "SERVERS", "WRITERS", "PluginGroup"]
+__all__ = ["BACKENDS", "ENGINES", "HEADS", "METHODS_GROUP", "OUTLINES", "SERVERS", "WRITERS", "PluginGroup"]
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,21 @@ _EXTRAS = {
     "smollm2": "demo",
 }
 
+_RIVALS = dict.fromkeys(
+    (
+        "bbt",
+        "bbtv2",
+        "dart",
+        "feature-mlp",
+        "fine-tuning",
+        "linear-probe",
+        "lm-bff",
+        "lm-bff-demo",
+        "rlprompt",
+    ),
+    "rivals",
+)
+
 BACKENDS = PluginGroup("pbsdk.backends", "backend", _EXTRAS, UnknownBackend)
 """Models: subclasses of `MaskedLMBackend`, for `connect`."""
 
@@ -78,6 +93,9 @@ ENGINES = PluginGroup("pbsdk.engines", "engine", {"ray": "ray"}, InputError)
 
 HEADS = PluginGroup("pbsdk.heads", "head", unknown=InputError)
 """What turns answered examples into a fitted model with scores, for the classifier's `head`."""
+
+METHODS_GROUP = PluginGroup("pbsdk.methods", "method", _RIVALS, InputError)
+"""Rows of the tables beside the project's own, for `pbsdk reproduce --methods`: a `Rival` or a `Method` of `pbsdk.reproduce`."""
 
 OUTLINES = PluginGroup("pbsdk.outlines", "outline", _EXTRAS)
 """Functions that return the backend of the same name, opened with the same options, without the weights; or None."""

@@ -22,6 +22,9 @@ ADAPTERS = "adapters see the interface and the errors only"
 NEIGHBOURS = "adapters don't know each other"
 REMOTE = "remote adapters need no torch"
 
+RIVALS = "rivals know the seam for methods, and no adapter"
+FRAME = "rivals stand on one frame, and not on each other"
+
 RUN_A_MODEL = {"_local", "local", "smollm2", "t5"}
 
 LINT = "import sys; from importlinter.cli import lint_imports; sys.exit(lint_imports(no_cache=True))"
@@ -43,6 +46,11 @@ PLANTS = [
     ("backends/pbsdk_backends/kserve.py", "from pbsdk_backends import http", {NEIGHBOURS}),
     ("backends/pbsdk_backends/_tokens/reading.py", "from pbsdk_backends._remote import keys", {NEIGHBOURS}),
     ("backends/pbsdk_backends/named_by_no_layer.py", "", {NEIGHBOURS}),
+    ("pbsdk/reproduce/rivals.py", "import pbsdk_rivals", {CORE}),
+    ("backends/pbsdk_rivals/box.py", "from pbsdk_backends import local", {RIVALS}),
+    ("backends/pbsdk_rivals/training.py", "from pbsdk.ledger import chain", {RIVALS}),
+    ("backends/pbsdk_rivals/dart.py", "from pbsdk_rivals import bbt", {FRAME}),
+    ("backends/pbsdk_rivals/named_by_no_layer.py", "", {FRAME}),
     ("backends/pbsdk_backends/http.py", "import torch", {REMOTE}),
     ("backends/pbsdk_backends/_protocol/wire.py", "import transformers", {REMOTE}),
     ("backends/pbsdk_backends/huggingface.py", "from pbsdk_backends._local import model", {REMOTE}),
@@ -76,9 +84,9 @@ def broken(folder):
     return said
 
 
-def test_there_are_six_contracts_and_all_are_kept(copy):
-    assert {LAYERS, CORE, LEARNER, ADAPTERS, NEIGHBOURS, REMOTE} == NAMES
-    assert len(CONTRACTS) == 6
+def test_there_are_eight_contracts_and_all_are_kept(copy):
+    assert {LAYERS, CORE, LEARNER, ADAPTERS, NEIGHBOURS, REMOTE, RIVALS, FRAME} == NAMES
+    assert len(CONTRACTS) == 8
     assert broken(copy) == set()
 
 

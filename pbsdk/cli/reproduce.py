@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -32,8 +33,8 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"Rows of the tables: {', '.join(ROWS)}; or all, without the white box. By default, six of the paper's that "
-            "cost ten passes per example.",
+            help=f"Rows of the tables: {', '.join(ROWS)}, and what packages have registered; or all, without those that look into the "
+            "model. By default, six of the paper's that cost ten passes per example.",
             show_default=False,
             autocompletion=_completion.methods,
         ),
@@ -78,6 +79,15 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
             help="How many texts per class to write generated prompts from; all by default.", show_default=False
         ),
     ] = None,
+    changes: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="METHOD.SETTING=VALUE",
+            help="A rival's setting, in place of the published one; may be repeated: --set bbt.evaluations=400.",
+            show_default=False,
+        ),
+    ] = None,
     folder: Annotated[Path, typer.Option(help="Where answers, cells and tables are kept.")] = Path("runs/reproduce"),
     budget: Annotated[
         int | None,
@@ -116,6 +126,7 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
             on_perfect=on_perfect,
             style=None if style == "auto" else style,
             per_class=per_class,
+            changes=_changes(changes or ()),
         )
         writer = None if t5 is None else open_writer("t5", model=t5)
         backend = _open(model, read_options(option))
@@ -138,18 +149,18 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
 
 
 def _write(results: Results, folder: Path) -> list[Path]:
-    tables, data, picture = (folder / f"results.{kind}" for kind in ("md", "json", "png"))
+    tables, data = (folder / f"results.{kind}" for kind in ("md", "json"))
     tables.write_text(results.to_markdown(), "utf-8")
     data.write_text(json.dumps(results.to_dict(), indent=2, ensure_ascii=False) + "\n", "utf-8")
     try:
-        drawn = results.plot()
+        drawn = {"results.png": results.plot(), "results-passes.png": results.plot_passes()}
     except MissingExtra as error:
         say(f"warning: no picture: {error}", err=True)
-        drawn = None
-    if drawn is None:
         return [tables, data]
-    drawn.savefig(picture, dpi=120)
-    return [tables, data, picture]
+    for name, picture in drawn.items():
+        if picture is not None:
+            picture.savefig(folder / name, dpi=120)
+    return [tables, data, *(folder / name for name, picture in drawn.items() if picture is not None)]
 
 
 def _open(model: str | None, options: dict[str, Any]) -> MaskedLMBackend:
@@ -160,6 +171,18 @@ def _open(model: str | None, options: dict[str, Any]) -> MaskedLMBackend:
         return open_backend(model or default_name(), **options)
     except UnknownBackend:
         return open_backend("local", model=model, **options)
+
+
+def _changes(given: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Read settings of rivals."""
+    found: dict[str, dict[str, str]] = {}
+    for one in given:
+        name, dot, rest = one.partition(".")
+        setting, equals, value = rest.partition("=")
+        if not (dot and equals and name and setting):
+            raise InputError(f"--set takes METHOD.SETTING=VALUE, such as bbt.evaluations=400; not {one!r}")
+        found.setdefault(name, {})[setting] = value
+    return found
 
 
 def _names(given: str) -> tuple[str, ...]:

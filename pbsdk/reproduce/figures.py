@@ -68,9 +68,18 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "auto-text-top20": "Auto, top 20 tokens (reads the texts too)",
         "tf-idf": "TF-IDF + logistic regression (no model)",
         "hidden-state": "Hidden states + logistic regression (white box, not metered)",
+        "fine-tuning": "Fine-tuning",
+        "lm-bff": "LM-BFF",
+        "lm-bff-demo": "LM-BFF with demonstrations",
+        "dart": "DART",
+        "feature-mlp": "Feature-MLP",
+        "linear-probe": "Linear probe",
+        "bbt": "BBT",
+        "bbtv2": "BBTv2",
+        "rlprompt": "RLPrompt",
     }
 )
-"""The methods as tables call them, by the names that pbsdk gives them: the paper's rows, then ours, then references."""
+"""The methods as tables call them, by the names that pbsdk gives them: the paper's rows, then ours, then references and rivals."""
 
 OWN_POOLS: Mapping[str, str] = MappingProxyType(
     {
@@ -116,6 +125,40 @@ _BOOSTING = _row(
     "42.3 (1.8)|86.8 (0.8)|72.7 (3.4)|86.1 (4.8)|70.5 (2.9)",
 )
 
+_RIVALS = {
+    "fine-tuning": _row(
+        _ALL,
+        "81.4 (3.8)|82.7 (3.6)|86.2 (1.4)|88.8 (2.1)|48.4 (4.8)|45.8 (6.4)|56.3 (1.5)|54.4 (3.9)|"
+        "43.9 (2.0)|75.8 (3.2)|72.0 (3.8)|90.8 (1.8)|76.6 (2.5)",
+    ),
+    "lm-bff": _row(
+        _ALL,
+        "92.3 (1.5)|87.4 (0.6)|87.1 (1.2)|83.4 (2.7)|76.5 (2.6)|68.7 (2.0)|64.4 (4.6)|66.6 (6.4)|"
+        "48.5 (1.5)|89.2 (3.8)|83.7 (2.4)|90.7 (1.9)|76.0 (3.4)",
+    ),
+    "dart": _row(
+        _ALL,
+        "93.5 (0.5)|88.2 (1.0)|86.8 (0.5)|87.1 (3.8)|75.8 (1.6)|67.5 (2.6)|66.7 (3.7)|59.0 (2.5)|"
+        "48.6 (1.5)|91.8 (0.5)|68.1 (8.9)|90.7 (1.4)|78.3 (4.5)",
+    ),
+    "bbt": _row(
+        _ALL,
+        "88.2 (1.7)|82.8 (2.6)|81.2 (2.7)|39.3 (5.2)|44.7 (4.0)|42.3 (2.8)|56.8 (2.0)|49.1 (3.3)|"
+        "36.3 (3.6)|86.2 (1.3)|78.4 (2.2)|75.6 (3.2)|73.7 (6.0)",
+    ),
+    "bbtv2": _row(
+        _ALL,
+        "88.5 (2.1)|83.7 (1.8)|83.6 (2.0)|63.8 (9.9)|57.4 (2.7)|51.4 (3.3)|58.1 (2.5)|53.2 (7.0)|"
+        "38.7 (2.2)|88.5 (1.0)|80.6 (2.7)|78.2 (2.9)|73.6 (7.6)",
+    ),
+    "rlprompt": _row(
+        _ALL,
+        "90.5 (1.5)|86.2 (2.5)|76.2 (2.7)|37.3 (3.5)|42.9 (1.8)|40.7 (4.7)|52.1 (2.9)|52.2 (2.2)|"
+        "40.1 (1.9)|87.4 (1.7)|69.4 (3.7)|81.9 (1.2)|61.9 (5.1)",
+    ),
+}
+"""The systems that the paper compares with."""
+
 FIGURES: Mapping[str, Mapping[str, Figure]] = MappingProxyType(
     {
         "boosting": _BOOSTING,
@@ -140,6 +183,7 @@ FIGURES: Mapping[str, Mapping[str, Figure]] = MappingProxyType(
         ),
         "random": _row(_EIGHT, "50.9|50.0|25.2|17.4|36.5|36.0|49.7|47.3"),
         "manual": _row(_EIGHT, "85.8|83.9|67.1|31.6|41.3|47.4|55.1|50.2"),
+        **_RIVALS,
         "full": _row("sst2 mr trec rte", "94.1 (0.3)|89.7 (0.4)|90.5 (1.2)|71.7 (2.0)"),
     }
 )

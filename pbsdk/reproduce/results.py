@@ -18,13 +18,26 @@ from pydantic import BaseModel, ConfigDict
 from pbsdk.audit.text import markdown_table
 from pbsdk.errors import InputError
 from pbsdk.formatting import Cell, Table, duration, number
+from pbsdk.reproduce.efficiency import EFFICIENCY, curves, efficiency
 from pbsdk.reproduce.figures import MODEL, ROWS, TITLES, figure
 from pbsdk.reproduce.figures import Figure as PaperFigure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["ResultCell", "Results", "ResultsFile", "Summary"]
+__all__ = ["CurvePoint", "ResultCell", "Results", "ResultsFile", "Summary"]
+
+
+class CurvePoint(BaseModel):
+    """How far a rival had come when it was tested, and how it did."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    forward: float
+    backward: float
+    seconds: float
+    validation: float
+    score: float
 
 
 class ResultCell(BaseModel):
@@ -62,6 +75,20 @@ class ResultCell(BaseModel):
     """How long those passes took at the model."""
     training_seconds: float
     """How long the method took after that."""
+    access: str = "text"
+    """What it needed of the model."""
+    parameters: int | None = None
+    """How many numbers it trained; None if nobody counted."""
+    forward: float | None = None
+    """Forward passes of a training example, on average; None if that is the number of prompts."""
+    backward: float = 0.0
+    """Backward passes of a training example, on average."""
+    title: str = ""
+    """What tables call the method, if it is not one of theirs."""
+    settings: dict[str, Any] = {}
+    """A rival's settings."""
+    curve: tuple[CurvePoint, ...] = ()
+    """How a rival did on the way."""
 
 
 @dataclass(frozen=True)
@@ -144,6 +171,10 @@ class Results:
             for prompts, method, dataset in ordered
         ]
 
+    def title(self, method: str) -> str:
+        """Return what tables call a method."""
+        return ROWS.get(method) or next((c.title for c in self.cells if c.method == method and c.title), method)
+
     def table(self) -> Table:
         """Return the scores: one row per method, one column per data set."""
         measures = {cell.dataset: cell.measure for cell in self.cells}
@@ -160,7 +191,8 @@ class Results:
         found = {(summary.prompts, summary.method, summary.dataset): summary for summary in self.summaries()}
         rows = []
         for prompts, method in dict.fromkeys((prompts, method) for prompts, method, _ in found):
-            title = ROWS[method] if len(self._sets()) == 1 else f"{ROWS[method]}, {prompts} prompts"
+            named = self.title(method)
+            title = named if len(self._sets()) == 1 else f"{named}, {prompts} prompts"
             there = (found.get((prompts, method, dataset)) for dataset in self._datasets())
             rows.append([Cell(title), *(Cell("-" if one is None else written(one)) for one in there)])
         return rows
@@ -171,7 +203,8 @@ class Results:
         header += ["prompts per text", "passes to train", "at the model", "learning"]
         groups: dict[tuple[str, str, int | None], list[ResultCell]] = {}
         for cell in self.cells:
-            groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
+            if not cell.curve:  # a rival asks for itself
+                groups.setdefault((cell.dataset, cell.prompts, cell.k), []).append(cell)
         rows = []
         for (dataset, _, k), cells in sorted(groups.items(), key=lambda group: _place(TITLES, group[0][0])):
             largest = max(cells, key=lambda cell: (cell.metered, cell.passes))
@@ -207,7 +240,9 @@ class Results:
         )
         if not all(cell.metered for cell in self.cells):
             scores += " The white box reads the model itself: its passes are not in the ledger."
-        written = ((scores, self.table()), (calibration, self.calibration()), (costs, self.costs()))
+        written = [(scores, self.table()), (calibration, self.calibration()), (costs, self.costs())]
+        if any(cell.curve for cell in self.cells):
+            written.append((EFFICIENCY, efficiency(self)))
         tables = ([said, "", *markdown_table(table), ""] for said, table in written)
         return "\n".join(line for lines in tables for line in lines)
 
@@ -261,6 +296,17 @@ class Results:
             },
             f"{MODEL} in the paper",
         )
+
+    def plot_passes(self) -> Figure | None:
+        """Draw the scores against the passes of a training example, one panel per data set; None where no rival competed.
+
+        Needs matplotlib: `pip install "pbsdk[plot]"`.
+        """
+        if not any(cell.curve for cell in self.cells):
+            return None
+        from pbsdk.plotting import draw_passes  # noqa: PLC0415 - matplotlib is an extra
+
+        return draw_passes({TITLES.get(name, name): curves(self, name) for name in self._datasets()})
 
     def _series(self, kind: Literal["size", "prompts"]) -> Iterator[tuple[str, dict[float, Summary]]]:
         """Yield, for each data set and set of prompts, its summaries along one axis, if there are two or more."""

@@ -15,7 +15,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
@@ -26,7 +25,7 @@ from pbsdk.errors import InputError
 from pbsdk.learning.calibration import expected_calibration_error
 from pbsdk.learning.gaps import with_stand_ins
 from pbsdk.learning.matrix import Matrices, collect
-from pbsdk.ledger.budget import FIT, PREDICT, QueryBudget, scope_of
+from pbsdk.ledger.budget import BACKWARD, FIT, FORWARD, PREDICT, QueryBudget, scope_of
 from pbsdk.ledger.sums import Counter
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.metering.plan import Plan, Step, plan_steps
@@ -41,28 +40,18 @@ from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.templates import Style, Template
 from pbsdk.reproduce.answers import Answered, Answers, States, render_all
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
+from pbsdk.reproduce.contests import Contests, Task
 from pbsdk.reproduce.draws import DataSet, Draw, LabelledExamples
 from pbsdk.reproduce.figures import rounds_without_validation
 from pbsdk.reproduce.methods import Conditions, Method, manual_words
 from pbsdk.reproduce.prompt_sets import pools_of, prompts_of
 from pbsdk.reproduce.results import ResultCell, Results, ResultsFile
+from pbsdk.reproduce.rivals import Rival
 from pbsdk.reproduce.settings import Settings
 
 __all__ = ["Reproduction"]
 
 _REFINED_FROM = 100
-
-
-@dataclass(frozen=True)
-class _Task:
-    """One draw of one data set under one set of prompts: what a group of cells has in common."""
-
-    data: DataSet
-    prompts: str
-    k: int | None
-    seed: int
-    style: Style
-    templates: list[Template]
 
 
 class Reproduction:
@@ -91,11 +80,16 @@ class Reproduction:
         self._folder = Path(folder)
         self._settings = settings
         self._progress = progress
+        for rival in settings.rivals:
+            rival.check(backend)
         self._data = {name: DataSet(name, backend.mask_token, settings.test_rows) for name in settings.datasets}
         self._file = ResultsFile(self._folder / "results.jsonl")
         self._tested: tuple[tuple[str, ...], Answers] | None = None
         self._check(backend)
         self._states = States(backend.hidden_states) if isinstance(backend, HiddenStates) else None
+        self._contests = Contests(backend, self._folder, progress=progress)
+        for rival, task in self._rivalries():
+            self._contests.check(rival, task)
         steps = self._steps()
         limits = self._budget(steps) if budget is None else QueryBudget.of(budget)
         self.backend = MeteredBackend(backend, self._folder / "run", limits)
@@ -183,7 +177,32 @@ class Reproduction:
         written = 0
         if "generated" in self._settings.prompts:  # each draw has its own prompts, and a text may be in every draw
             written = self._count * len(self._settings.seeds) * len(self._data)
-        return QueryBudget(passes=most[FIT] + written, predict=most[PREDICT] + written)
+        inside = self._inside()
+        return QueryBudget(
+            passes=most[FIT] + written,
+            predict=most[PREDICT] + written,
+            forward=inside.get(FORWARD),
+            backward=inside.get(BACKWARD),
+        )
+
+    def _inside(self) -> dict[str, int]:
+        """Return the limits of passes inside the model; none where the prompts are not known yet."""
+        if not self._settings.rivals or "generated" in self._settings.prompts:
+            return {}
+        return self._contests.limits(self._rivalries(), {cell.key for cell in self._file.read()})
+
+    def _rivalries(self) -> Iterator[tuple[Rival, Task]]:
+        """Yield which rival competes in which draw, as far as the prompts are known before any is written."""
+        if self._settings.rivals and "generated" not in self._settings.prompts:
+            yield from ((rival, task) for task in self._tasks(16) for rival in self._settings.rivals)
+
+    def _tasks(self, *sizes: int | None) -> Iterator[Task]:
+        """Yield the draws of these sizes, under all sets of prompts."""
+        for data in self._data.values():
+            for prompts in self._settings.prompts:
+                for seed, k in ((s, k) for s in self._settings.seeds for k in sizes):
+                    templates = self._templates(data, prompts, k, seed)
+                    yield Task(data, prompts, k, seed, self._style(prompts), templates)
 
     @property
     def _count(self) -> int:
@@ -197,13 +216,17 @@ class Reproduction:
     def cells(self) -> Iterator[ResultCell]:
         """Yield each cell as soon as it is known, old ones first; ask only for what is missing."""
         known = {cell.key: cell for cell in self._file.read()}
-        for data in self._data.values():
-            for prompts in self._settings.prompts:
-                for seed, k in ((s, k) for s in self._settings.seeds for k in self._settings.sizes):
-                    templates = self._templates(data, prompts, k, seed)
-                    yield from self._of_draw(_Task(data, prompts, k, seed, self._style(prompts), templates), known)
+        for task in self._tasks(*self._settings.sizes):
+            yield from self._of_draw(task, known)
+        for task in self._tasks(16) if self._settings.rivals else ():
+            for rival in self._settings.rivals:
+                cell = known.get(self._contests.key(rival, task))
+                if cell is None:
+                    cell = self._contests.cell(rival, task, self.backend)
+                    self._file.append(cell)
+                yield cell
 
-    def _of_draw(self, task: _Task, known: Mapping[str, ResultCell]) -> Iterator[ResultCell]:
+    def _of_draw(self, task: Task, known: Mapping[str, ResultCell]) -> Iterator[ResultCell]:
         """Yield the cells of one draw."""
         missing: list[tuple[Method, str]] = []
         for method in (method for method in self._settings.chosen if method.k == task.k):
@@ -218,7 +241,7 @@ class Reproduction:
                 self._file.append(cell)
                 yield cell
 
-    def _of_group(self, task: _Task, group: Sequence[tuple[Method, str]]) -> Iterator[ResultCell]:
+    def _of_group(self, task: Task, group: Sequence[tuple[Method, str]]) -> Iterator[ResultCell]:
         """Yield the cells of methods that learn from the same texts under prompts of the same pool."""
         first, _ = group[0]
         draw = task.data.draw(task.k, task.seed)
@@ -249,7 +272,7 @@ class Reproduction:
             for method, key in group:
                 yield self._cell(task, answered, method, key)
 
-    def _cell(self, task: _Task, answered: Answered, method: Method, key: str) -> ResultCell:
+    def _cell(self, task: Task, answered: Answered, method: Method, key: str) -> ResultCell:
         """Train a method on the answers, test it, and say how it did."""
         data, draw = task.data, answered.draw
         used = task.templates[: method.states] if method.states else answered.templates[: method.prompts]
@@ -292,7 +315,7 @@ class Reproduction:
             training_seconds=seconds,
         )
 
-    def _conditions(self, task: _Task, method: Method) -> Conditions:
+    def _conditions(self, task: Task, method: Method) -> Conditions:
         data = task.data
 
         def states(examples: Sequence[Example]) -> Floats:
@@ -306,7 +329,7 @@ class Reproduction:
         with self.backend.ledger.reader() as reader:
             return Counter(reader).asking()
 
-    def _refined(self, task: _Task, draw: Draw, method: RefinementMethod) -> tuple[list[Template], int]:
+    def _refined(self, task: Task, draw: Draw, method: RefinementMethod) -> tuple[list[Template], int]:
         """Return the prompts that validation chooses, and the passes that takes."""
         train, validation = task.data.texts(draw.train), task.data.texts(draw.validation)
         found = refine(
@@ -321,7 +344,7 @@ class Reproduction:
         )
         return found.pool.templates(self._abilities), found.needed.total
 
-    def _test(self, task: _Task, templates: list[Template]) -> Answers:
+    def _test(self, task: Task, templates: list[Template]) -> Answers:
         """Return the test rows' answers; the last ones asked for are kept, and serve all draws that have these prompts."""
         data = task.data
         wanted = (data.name, *(template.name(task.style) for template in templates))
@@ -376,7 +399,7 @@ class Reproduction:
             return self._settings.style
         return "paper" if prompts == "paper" and self._abilities.mask == "anywhere" else "plain"
 
-    def _key(self, task: _Task, method: Method) -> str:
+    def _key(self, task: Task, method: Method) -> str:
         """Name a cell by everything that its score depends on."""
         draw = task.data.draw(task.k, task.seed)
         used = task.templates[: _REFINED_FROM if method.refined else method.most_prompts]

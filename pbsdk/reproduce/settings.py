@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from pbsdk.data.sampling import SEEDS
@@ -12,6 +13,7 @@ from pbsdk.queries.pools import load_pool
 from pbsdk.queries.templates import Style
 from pbsdk.reproduce.methods import DEFAULT_METHODS, METHODS, Method
 from pbsdk.reproduce.prompt_sets import PROMPT_SETS
+from pbsdk.reproduce.rivals import Rival, find_method
 
 __all__ = ["Settings"]
 
@@ -22,7 +24,7 @@ class Settings:
 
     Args:
         datasets: benchmark names, see `pbsdk.reproduce.benchmarks`.
-        methods: names from `METHODS`.
+        methods: names from `METHODS`, and what packages have registered (`pbsdk.reproduce.rivals`).
         seeds: the draws.
         prompts: sets of prompts, or pools.
         test_rows: how many test rows, drawn once for all; None for all of them.
@@ -30,6 +32,7 @@ class Settings:
         on_perfect: what boosting does with a learner that makes no error; the paper uses "best".
         style: how texts and prompts are joined; None for the authors' style with their prompts, else "plain".
         per_class: how many texts per class to write the prompts of the set `generated` from; None for all.
+        changes: settings of rivals that differ from the published ones, by the rival's name and the setting's.
     """
 
     datasets: tuple[str, ...]
@@ -41,6 +44,7 @@ class Settings:
     on_perfect: Literal["vote", "best"] = "best"
     style: Style | None = None
     per_class: int | None = None
+    changes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in ("datasets", "methods", "seeds", "prompts"):
@@ -49,11 +53,11 @@ class Settings:
                 raise InputError(f"there are no {name}; give at least one")
             if len(set(given)) < len(given):
                 raise InputError(f"{name} names {next(one for one in given if given.count(one) > 1)} twice")
-        for method in self.methods:
-            if method not in METHODS:
-                close = difflib.get_close_matches(method, METHODS, n=1)
-                hint = f" (did you mean {close[0]!r}?)" if close else ""
-                raise InputError(f"no method is called {method!r}{hint}; available: {', '.join(METHODS)}")
+        for method in self.changes:
+            if method not in (rival.name for rival in self.rivals):
+                raise InputError(
+                    f"{method} is no rival among the methods, so it has no settings to change; name it in methods"
+                )
         for number, least in (("test_rows", 1), ("rounds", 1), ("per_class", 1)):
             value = getattr(self, number)
             if value is not None and value < least:
@@ -65,7 +69,19 @@ class Settings:
     @property
     def chosen(self) -> tuple[Method, ...]:
         """The methods themselves, in the order of the tables."""
-        return tuple(method for name, method in METHODS.items() if name in self.methods)
+        others = [method for method in self._found if isinstance(method, Method) and method.name not in METHODS]
+        return (*(method for name, method in METHODS.items() if name in self.methods), *others)
+
+    @cached_property
+    def rivals(self) -> tuple[Rival, ...]:
+        """The methods that ask the model themselves, with their settings."""
+        return tuple(
+            method.replace(self.changes.get(method.name, {})) for method in self._found if isinstance(method, Rival)
+        )
+
+    @cached_property
+    def _found(self) -> tuple[Method | Rival, ...]:
+        return tuple(map(find_method, self.methods))
 
     @property
     def sizes(self) -> tuple[int | None, ...]:

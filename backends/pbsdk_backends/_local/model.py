@@ -33,6 +33,7 @@ from pbsdk.backend import (
 from pbsdk.errors import BackendUnavailable, InputError, ModelUnusable
 from pbsdk_backends._local.forward import Forward, Way, agree, position_offset
 from pbsdk_backends._local.hidden import last_hidden_states
+from pbsdk_backends._local.inside import Opened
 from pbsdk_backends._local.int8 import Int8Linear
 from pbsdk_backends._local.passes import Passes
 from pbsdk_backends._local.sharing import Beginning, Row, single, tree
@@ -83,6 +84,8 @@ class TransformersBackend(MaskedLMBackend):
         self.max_length = max_length or limit
         on_cpu = self._model.device.type == "cpu"
         brisk = self._causal and loaded.precision == "bfloat16"  # larger batches: it is done in half the time
+        self._tokenizer, self._precision = loaded.tokenizer, loaded.precision
+        self._shorter: dict[int, Reader] = {}
         self._exact = loaded.precision == "float32"
         self._reader = Reader(loaded.tokenizer, causal=self._causal, max_length=self.max_length, frame=loaded.frame)
         self._tree_limit = min([TREE_LIMIT, *_windows(loaded.model.config)])
@@ -143,6 +146,25 @@ class TransformersBackend(MaskedLMBackend):
             return last_hidden_states(
                 self._model, readings, causal=self._causal, batch_tokens=self._passes.batch_tokens
             )
+
+    def inside(self) -> Opened:
+        """Return the model itself; see `pbsdk.backend.Inside`."""
+        if self._closed:
+            raise BackendUnavailable("this backend is closed; connect again", retryable=False)
+        return Opened(
+            model=self._model,
+            tokenizer=self._tokenizer,
+            causal=self._causal,
+            precision=self._precision,
+            read=self._read_shorter,
+            batch_tokens=self._passes.batch_tokens,
+        )
+
+    def _read_shorter(self, query: MaskedQuery, room: int) -> Reading:
+        """Return a query's tokens, with room for more before the model's length is reached."""
+        if room not in self._shorter:
+            self._shorter[room] = Reader.again({**self._reader.told(), "max_length": self.max_length - room})
+        return self._shorter[room].read(query)
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model reads of the query, exactly."""
