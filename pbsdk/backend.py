@@ -392,6 +392,13 @@ class MaskedLMBackend(ABC):
         """
         return max(self.count_tokens(query), most_tokens_of(query.text(self.mask_token)))
 
+    def check_budget(self, queries: Sequence[MaskedQuery], sets: Sequence[Tokens] = ()) -> None:  # noqa: B027 - most backends know no budget
+        """Raise `BudgetExceeded` if the budget doesn't allow to ask these queries, for all tokens or one of the sets; nothing is sent."""
+
+    def token_sets(self) -> list[Tokens]:
+        """Return the sets of tokens that were asked for before, where somebody keeps the answers; nothing by default."""
+        return []
+
     def remaining(self) -> Mapping[str, float]:
         """Return what whoever serves the model last said is left of an allowance, by its name; nothing by default."""
         return {}

@@ -46,6 +46,7 @@ from pbsdk.queries.problem import Problem, problem_of
 from pbsdk.queries.rendering import asked, render_unshown
 from pbsdk.queries.templates import Style, Template
 from pbsdk.scoring import Scoring
+from pbsdk.screening import screened
 
 __all__ = ["PromptBoostingClassifier"]
 
@@ -79,6 +80,8 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         merge_validation: train on the validation set too, and keep all `rounds`.
         style: how texts and prompts are joined: "plain", or "paper" as the authors did.
         markers: what to do with texts that contain a mask: "refuse" or "escape".
+        screen: how many training texts are asked about in full; of the others, answers are kept for the tokens alone that were likeliest
+            there (a few thousand). 0: all are asked about in full; None: 1,000 where whole answers would take more than 10 GB, else 0.
         keep: what predictions leave in the run folder: "needed" tokens, "whole" answers, or "auto",
             which is "needed" but for `score` on no more texts than were trained on: such texts are
             likely to be trained on next, by cross-validation, and then need no second pass.
@@ -95,6 +98,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         estimate_: its accuracy on texts left out, with a 95% interval, and a warning if that holds chance.
         n_train_: how many texts it learned from.
         head_name_: the name of the head.
+        screen_: which tokens answers were kept for, and what speaks for it; None if for all.
         selection_: what the head "auto" tried, and why it chose as it did.
         passes_saved_: how many passes the last `predict` with an early exit asked and saved.
         errors_: what was wrong with each text of the last prediction with `on_error`; empty where all was well.
@@ -119,6 +123,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         merge_validation: bool = False,
         style: Style = "plain",
         markers: Markers = "refuse",
+        screen: int | None = None,
         keep: Literal["auto", "needed", "whole"] = "auto",
         random_state: Any = None,
         progress: bool | None = None,
@@ -139,6 +144,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         self.merge_validation = merge_validation
         self.style = style
         self.markers = markers
+        self.screen = screen
         self.keep = keep
         self.random_state = random_state
         self.progress = progress
@@ -191,7 +197,9 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         train, held_out = problem.train, problem.validation
         silent = shown([*train, *held_out], templates)
         queries = self._fit_queries(problem, templates)
-        stream = progress_bar(self.backend.stream(queries), total=len(queries), what="asking", show=self.progress)
+        screen = screened(self.backend, queries, self.screen, progress=self.progress)
+        asking = self.backend.stream(queries, None if screen is None else screen.tokens)
+        stream = progress_bar(asking, total=len(queries), what="asking", show=self.progress)
         answers = with_stand_ins(stream, ~silent.ravel(), len(templates))
         with (
             collect(islice(answers, len(train) * len(templates)), len(train), len(templates)) as train_answers,
@@ -214,6 +222,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         self.classes_ = problem.classes
         self.templates_ = templates
         self.fitted_ = fitted
+        self.screen_ = screen
         self.history_ = fitted.history
         self.n_train_ = len(train)
         self.facts_ = TrainingFacts(
@@ -224,6 +233,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
             largest_share=_chance(problem, head),
             texts_per_class=problem.texts_per_class,
             weighted=problem.weights is not None,
+            screened_tokens=None if screen is None else len(screen.tokens),
             data_digest=problem.digest,
             confusions=() if fitted.study is None else fitted.study.confusion_counts,
             **fitted.facts,
@@ -304,6 +314,7 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
         check_choice("style", self.style, ("plain", "paper"))
         check_choice("markers", self.markers, ("refuse", "escape"))
         check_choice("keep", self.keep, ("auto", "needed", "whole"))
+        check_count("screen", self.screen or None, optional=True)
         parameters = self.get_params(deep=False)
         head_from("boosting", parameters)  # its parameters are refused if they can't work, whatever the head
         head_from(self.head, parameters)

@@ -12,8 +12,9 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from pbsdk.backend import MaskedQuery, Phase, Tokens
+from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.learning.parameters import read_seed
+from pbsdk.learning.screen import pilot_size
 from pbsdk.queries.examples import Example, in_chunks
 from pbsdk.queries.grid import Foreseen
 from pbsdk.queries.problem import Problem
@@ -29,7 +30,9 @@ _CHUNK = 5000
 class Foresight:
     """What would be asked, for an estimator that reads texts and fills templates."""
 
+    backend: MaskedLMBackend
     style: Style
+    screen: int | None
     random_state: Any
 
     @abstractmethod
@@ -87,7 +90,10 @@ class Foresight:
         chunks = self._in_chunks(predict) if predict is not None else iter(())
         if fit is not None:
             _, _, problem, templates = self._checked(*fit, validation, read_seed(self.random_state, ahead=True))
-            return Foreseen(templates, self.style, None, problem.train, problem.validation, chunks)
+            texts = len({example.id for example in [*problem.train, *problem.validation]})
+            abilities, vocabulary = self.backend.abilities, len(self.backend.vocabulary)
+            pilot = pilot_size(self.screen, abilities, vocabulary, texts, len(templates))
+            return Foreseen(templates, self.style, None, problem.train, problem.validation, chunks, pilot)
         if hasattr(self, "fitted_") if fitted is None else fitted:
             return Foreseen(*self._as_fitted(), predict=chunks)
         first = next(chunks, [])

@@ -14,6 +14,7 @@ from pbsdk.card import ModelCard
 from pbsdk.errors import InputError, ModelFileError
 from pbsdk.learning.heads import Fitted
 from pbsdk.learning.model_file import SavedClassifier, TrainingFacts, token_finder
+from pbsdk.learning.screen import Screen
 from pbsdk.queries.examples import read_labels
 from pbsdk.queries.templates import Style, Template
 
@@ -31,6 +32,7 @@ class Keeping:
     facts_: TrainingFacts
     head_name_: str
     n_train_: int
+    screen_: Screen | None
     history_: tuple[Any, ...]
     _chose_all: frozenset[str]
 
@@ -88,6 +90,7 @@ class Keeping:
         loaded.templates_ = [template.put_to(backend.abilities) for template in saved.filled_templates()]
         loaded.fitted_ = saved.fitted(token_finder(backend.vocabulary, path))
         loaded.history_ = ()
+        loaded.screen_ = None
         loaded.facts_ = saved.facts
         loaded.n_train_ = saved.facts.n_train
         loaded.head_name_ = saved.head

@@ -112,8 +112,7 @@ class MultiLabelPromptClassifier(PromptBoostingClassifier):
         examples = self._new_examples(X)
         names = self.classes_.tolist()
         _, sets = read_sets(y, len(examples), known=names)
-        whole = self.keep == "auto" and len(examples) <= self.n_train_
-        said = self._labelled.said(self._scores(examples, whole=whole)).astype(np.intp)
+        said = self._labelled.said(self._scores(examples, scoring=True)).astype(np.intp)
         true = np.array([[name in row for name in names] for row in sets], dtype=np.intp)
         return float(accuracy_score(true, said, sample_weight=sample_weight))
 

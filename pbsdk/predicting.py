@@ -21,6 +21,7 @@ from pbsdk.errors import InputError, PbsdkError
 from pbsdk.failures import OnError, Streak, ask_each, check_on_error, read_each
 from pbsdk.learning.gaps import with_gaps
 from pbsdk.learning.heads import Fitted
+from pbsdk.learning.screen import Screen
 from pbsdk.progress import progress_bar
 from pbsdk.queries.examples import Example
 from pbsdk.queries.rendering import asked, render_unshown
@@ -60,6 +61,8 @@ class Predicting(Diagnosis):
     backend: MaskedLMBackend
     templates_: Sequence[Template]
     style: Style
+    screen_: Screen | None
+    n_train_: int
     keep: str
     progress: bool | None
 
@@ -206,6 +209,13 @@ class Predicting(Diagnosis):
         return [one for one in found if on_error == "record" or one.failure is None]
 
     @property
+    def _trained_tokens(self) -> Tokens | None:
+        """The tokens of answers that may be trained on next; a file says only whether they were screened."""
+        if self.screen_ is None:
+            return None if self.facts_.screened_tokens is None else self._needed_tokens
+        return self.screen_.tokens
+
+    @property
     def _needed_tokens(self) -> Tokens | None:
         return None if self.keep == "whole" else self.fitted_.tokens
 
@@ -226,8 +236,10 @@ class Predicting(Diagnosis):
         answers = self.backend.stream(queries, None if self.keep == "whole" else tokens)
         return progress_bar(answers, total=len(queries), what="predicting", show=self.progress)
 
-    def _scores(self, examples: Sequence[Example], *, whole: bool = False) -> Floats:
-        answers = self._answers(examples, self.fitted_.prompts, None if whole else self._needed_tokens)
+    def _scores(self, examples: Sequence[Example], *, scoring: bool = False) -> Floats:
+        trained_on_next = scoring and self.keep == "auto" and len(examples) <= self.n_train_
+        tokens = self._trained_tokens if trained_on_next else self._needed_tokens
+        answers = self._answers(examples, self.fitted_.prompts, tokens)
         return np.array(list(self.fitted_.scores(answers, examples))).reshape(len(examples), -1)
 
     def _label_of(self, scores: Floats) -> Any:

@@ -18,7 +18,6 @@ __all__ = ["Scoring"]
 class Scoring(Predicting):
     """`score` and everything that is staged, for an estimator that predicts."""
 
-    n_train_: int
     _chose_all: frozenset[str]
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
@@ -27,8 +26,7 @@ class Scoring(Predicting):
         Texts that chose both the prompts and the number of rounds give a `ReusedExamplesWarning`.
         """
         examples, labels = self._to_score(X, y)
-        whole = self.keep == "auto" and len(examples) <= self.n_train_
-        predicted = self._labels(self._scores(examples, whole=whole))
+        predicted = self._labels(self._scores(examples, scoring=True))
         return float(accuracy_score(labels, predicted, sample_weight=sample_weight))
 
     def staged_score(self, X: Any, y: Any, sample_weight: Any = None) -> Iterator[float]:

@@ -142,6 +142,15 @@ Demonstrations = Annotated[
         show_default=False,
     ),
 ]
+Screen = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="How many texts to ask about in full; of the others, only tokens that are likely there are kept. 0: all. "
+        "By default 1,000 where whole answers would take more than 10 GB, else 0.",
+        show_default=False,
+    ),
+]
 Progress = Annotated[
     bool | None,
     typer.Option(
@@ -177,6 +186,7 @@ _OPTIONS = {
     "missing": "--missing drop, which fit has",
     "markers": "--markers escape",
     "demonstrations": "--demonstrations 0",
+    "screen": "--screen 0",
     "label_names": "label_names in Python, or change the labels in the table",
     "label_words": "--label-words LABEL=WORD,...",
     "price_per_1k_tokens": "--price-per-1k-tokens or --price-per-pass",

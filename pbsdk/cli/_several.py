@@ -62,6 +62,7 @@ def result_of(clf: MultiLabelPromptClassifier, lm: MeteredBackend, saved: str) -
         "validation": facts.n_validation,
         "head": clf.fitted_.facts["each_label_by"],
         "labels": clf.report_.to_dict(),
+        "screen": None if clf.screen_ is None else clf.screen_.to_dict(),
         "macro_f1": getattr(facts, "cross_validated_macro_f1", None),
         "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
         "sent": sends(report),

@@ -30,6 +30,7 @@ from pbsdk.cli._common import (
     Progress,
     Prompts,
     Run,
+    Screen,
     Split,
     Strict,
     TextColumn,
@@ -105,6 +106,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
         int | None, typer.Option(min=1, help="Use only the first N prompts.", show_default=False)
     ] = None,
     demonstrations: Demonstrations = None,
+    screen: Screen = None,
     head: Annotated[
         str,
         typer.Option(
@@ -174,6 +176,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             "rounds": rounds,
             "n_prompts": n_prompts,
             "demonstrations": demonstrations,
+            "screen": screen,
             "class_weight": "balanced" if balanced else None,
             "markers": markers,
             "random_state": seed,
@@ -222,12 +225,14 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 "validation_accuracy": clf.facts_.validation_accuracy,
                 **_cross_validated(clf, train, dev, seed),
                 "selection": None if selection is None else selection.to_dict(),
+                "screen": None if clf.screen_ is None else clf.screen_.to_dict(),
                 "estimate": None if estimate is None else estimate.to_dict(),
                 "words": {str(label): clf.explain().words(label) for label in clf.classes_.tolist()},
                 "sent_now": sends(report) - before,
                 "audit": report.to_dict(),
             }
-    show(_fit_text(result, estimate, selection), result, as_json=as_json)
+    screened = "" if clf.screen_ is None else f"\n{clf.screen_}"
+    show(_fit_text(result, estimate, selection, screened), result, as_json=as_json)
 
 
 def _divided(
@@ -298,11 +303,11 @@ def _tried_text(selection: Selection | None, saved: str) -> str:
     )
 
 
-def _fit_text(result: dict[str, Any], estimate: Estimate | None, selection: Selection | None) -> str:
+def _fit_text(result: dict[str, Any], estimate: Estimate | None, selection: Selection | None, screened: str) -> str:
     column = max(15, *map(len, result["words"])) + 1
     words = "\n".join(f"  {label:<{column}}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
-{result["head"]}: {_origin(result)}, on {result["model"]}
+{result["head"]}: {_origin(result)}, on {result["model"]}{screened}
 {_accuracy_text(result, estimate)}{_tried_text(selection, result["saved"])}
 
 Words by which a class is recognised

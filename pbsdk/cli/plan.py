@@ -29,6 +29,7 @@ from pbsdk.cli._common import (
     PricePerPass,
     Prompts,
     Run,
+    Screen,
     Strict,
     TextColumn,
     Tokens,
@@ -74,6 +75,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         int | None, typer.Option(min=1, help="Use only the first N prompts.", show_default=False)
     ] = None,
     demonstrations: Demonstrations = None,
+    screen: Screen = None,
     seed: Annotated[int, typer.Option(min=0, help="The seed of the draws, as fit has it.")] = 13,
     backend: Backend = None,
     option: Options = None,
@@ -147,6 +149,7 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
                     prompts,
                     n_prompts=n_prompts,
                     demonstrations=demonstrations,
+                    screen=screen,
                     markers=markers,
                     random_state=seed,
                 )

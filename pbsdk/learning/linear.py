@@ -75,17 +75,18 @@ class Material:
         if trial.validation is not None:
             pools.append(trial.validation[0])
             labels = np.concatenate([labels, np.asarray(trial.validation[1], dtype=np.int64)])
-        views, blocks = [], []
-        for place, matrix in enumerate(trial.answers):
-            view = view_of(matrix)
-            block = np.vstack([view.features(pool[place]).astype(np.float32) for pool in pools])
+        views = [view_of(matrix) for matrix in trial.answers]
+        ends = np.cumsum([len(view.mean) for view in views])
+        answers = np.empty((len(labels), ends[-1]), dtype=np.float32)
+        for place, (view, block) in enumerate(zip(views, np.split(answers, ends[:-1], axis=1), strict=True)):
+            starts = np.cumsum([0, *(pool[place].n_examples for pool in pools)])
+            for pool, start in zip(pools, starts, strict=False):
+                block[start : start + pool[place].n_examples] = view.features(pool[place])
             asked = np.ones(len(block), dtype=np.bool_) if trial.silent is None else ~trial.silent[:, place]
             centre = block[asked].mean(axis=0, dtype=np.float64)
-            block -= centre.astype(np.float32)
+            np.subtract(block, centre.astype(np.float32), out=block)
             block[~asked] = 0  # no evidence: the mean answer
-            views.append(view.moved(centre))
-            blocks.append(block)
-        answers = np.hstack(blocks)
+            views[place] = view.moved(centre)
         scale = _unit(answers)
         answers *= np.float32(scale)
         text_view = TextView.of(trial.examples) if texts else None

@@ -177,7 +177,7 @@ def collect(
     """Read answer k as that of example `k // n_templates` under template `k % n_templates`.
 
     Return one matrix per template. Those that don't fit into `max_memory` bytes are kept in `folder`
-    (by default the system's place for temporary files). Partial answers are few tokens each, and
+    (by default the system's place for temporary files). Answers of a top k are few tokens each, and
     are held until the last has come.
     """
     stream = _counted(answers, n_examples * n_templates)
@@ -185,8 +185,11 @@ def collect(
     if first is None:
         return Matrices(TokenMatrix.from_codes(np.empty((0, 0))) for _ in range(n_templates))
     stream = _alike(chain([first], stream), first)
-    if first.tokens is None:
-        return _collect_whole(stream, (len(first.codes), n_examples), n_templates, max_memory, folder)
+    if first.rest is None:
+        matrices = _collect_whole(stream, (len(first.codes), n_examples), n_templates, max_memory, folder)
+        for matrix in matrices:
+            matrix.tokens = first.tokens
+        return matrices
     held = list(stream)
     matrices = Matrices()
     for template in range(n_templates):
@@ -212,12 +215,19 @@ def _counted(answers: Iterable[MaskDistribution], expected: int) -> Iterator[Mas
 
 
 def _alike(answers: Iterable[MaskDistribution], first: MaskDistribution) -> Iterator[MaskDistribution]:
-    """Yield the answers, and see that all are whole if the first is, or none."""
-    size = len(first.codes) if first.tokens is None else None
+    """Yield the answers, and see that all are whole, or for the same chosen tokens, or of a top k, as the first is."""
     for answer in answers:
-        if (len(answer.codes) if answer.tokens is None else None) != size:
+        if (answer.tokens is None, answer.rest is None) != (first.tokens is None, first.rest is None) or (
+            first.tokens is None and len(answer.codes) != len(first.codes)
+        ):
             raise BadAnswer("some answers show the whole vocabulary, and others another part of it or another one")
+        if first.rest is None and not _same(answer.tokens, first.tokens):
+            raise BadAnswer("some answers show tokens that others were not asked for")
         yield answer
+
+
+def _same(one: Tokens | None, other: Tokens | None) -> bool:
+    return one is other or (one is not None and other is not None and np.array_equal(one, other))
 
 
 def _collect_whole(

@@ -125,6 +125,11 @@ class QueryLedger(forking.Forkable):
         names = self._run.read(lambda con: con.execute("SELECT digest FROM sets ORDER BY digest").fetchall())
         return [name for (name,) in names if np.isin(tokens, self._token_set(name), assume_unique=True).all()]
 
+    def token_sets(self) -> list[Tokens]:
+        """Return the stored token sets."""
+        names = self._run.read(lambda con: con.execute("SELECT digest FROM sets ORDER BY digest").fetchall())
+        return [self._token_set(name) for (name,) in names]
+
     def recall(self, asks: Sequence[Ask]) -> list[MaskDistribution]:
         """Read answers, check them against their records, and record the hits."""
         session, hits, answers = self.session, [], []
@@ -285,6 +290,12 @@ class QueryLedger(forking.Forkable):
                 accounts.settle(con, session, owner)
 
     # Looking
+
+    def rehearse(self, asks: Sequence[Ask]) -> None:
+        """Raise `BudgetExceeded` if `reserve` would; nothing is kept."""
+        with self.rehearsal() as con:
+            self._check_share(con, lambda: accounts.missing(con, asks))
+            accounts.reserve(con, Owner("rehearsal", 0), accounts.missing(con, asks), self.budget)
 
     @contextmanager
     def rehearsal(self) -> Iterator[Connection]:

@@ -128,6 +128,20 @@ class MeteredBackend(MaskedLMBackend):
         """Return the most tokens that asking the query can cost."""
         return self.backend.most_tokens(query)
 
+    def check_budget(self, queries: Sequence[MaskedQuery], sets: Sequence[Tokens] = ()) -> None:
+        """Raise `BudgetExceeded` if asking for what is not known, under all tokens or one of the sets, would."""
+        model, names = self.identity.digest, [set_digest(tokens) for tokens in sets]
+        unknown = (
+            ask
+            for ask in Stream(0, *self.resolve(queries)).unknown
+            if not self.ledger.known([query_key(model, ask.query.content, name) for name in names])
+        )
+        self.ledger.rehearse(list(unknown))
+
+    def token_sets(self) -> list[Tokens]:
+        """Return the sets of tokens for which answers are kept, here or where the backend has its own from."""
+        return [*self.ledger.token_sets(), *self.backend.token_sets()]
+
     def audit(self) -> AuditReport:
         """Return what was asked so far, compared with the limits that it was asked under, and what is left."""
         return AuditReport.read(self.ledger.folder, now=self.budget)

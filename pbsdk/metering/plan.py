@@ -25,6 +25,7 @@ from pbsdk.audit.text import aligned
 from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.formatting import Cell, Table, duration, number
+from pbsdk.learning.screen import KEPT, most_kept
 from pbsdk.ledger import inflight
 from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.codec import TOKEN_BYTES, encoded_size, set_digest
@@ -34,7 +35,7 @@ from pbsdk.ledger.store import Connection
 from pbsdk.ledger.sums import Counter
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.metering.tally import COUNTED, Counted, Tally
-from pbsdk.queries.grid import Grid
+from pbsdk.queries.grid import Foreseen, Grid
 from pbsdk.stopping import exit_of
 
 if TYPE_CHECKING:
@@ -54,6 +55,22 @@ class Step:
     tokens: Tokens | None = None
     exact: bool = True
     expected: float | None = None
+    screen: PlannedScreen | None = None
+    """How a fit screens the vocabulary, if it does."""
+
+
+@dataclass(frozen=True)
+class PlannedScreen:
+    """How many queries are asked in full, and the tokens of the others' answers: those kept before, or the most that may be kept."""
+
+    in_full: int
+    kept: int
+
+    @classmethod
+    def of(cls, seen: Foreseen, known: Sequence[Tokens], vocabulary: int) -> PlannedScreen:
+        """Return how the fit will screen, if answers for some sets are known."""
+        most = min(KEPT * len(seen.templates), most_kept(vocabulary))
+        return cls(seen.pilot * len(seen.templates), max(map(len, known), default=most))
 
 
 class StepPlan(BaseModel):
@@ -84,7 +101,9 @@ class StepPlan(BaseModel):
     bytes_sent: int
     """The texts as rendered, without what a protocol wraps around them."""
     bytes_stored: int
-    """What the answers will take in the run folder."""
+    """What the answers will take in the run folder; of a fit that screens the vocabulary, about the most that they can."""
+    in_full: int | None = None
+    """How many queries are asked in full where a fit screens the vocabulary; None if it doesn't."""
     seconds: float | None
     """None if no rate is known yet."""
     money: float | None
@@ -178,6 +197,12 @@ class Plan(BaseModel):
             if step.expected_passes is not None
         ]
         lines += [
+            f"Of {step.name}, {number(step.in_full)} queries are asked in full, and of the others only likely tokens are kept: "
+            "bytes stored are about the most that they can be."
+            for step in self.steps
+            if step.in_full is not None
+        ]
+        lines += [
             f"The tokens of {step.name} were counted on {number(COUNTED)} texts and estimated for all, to within {step.tokens_error:.1%}."
             for step in self.steps
             if step.tokens_error
@@ -220,11 +245,14 @@ def plan_classifier(  # noqa: PLR0913 - a step each, and how it is asked
     seen = classifier.foresee(fit, validation=validation, predict=predict)
     grid = Grid(seen.templates, seen.style, backend.mask_token)
     steps: list[tuple[Step, Counted]] = []
+    size = len(backend.vocabulary)
+    screens = [tokens for tokens in backend.token_sets() if len(tokens) <= most_kept(size)] if seen.pilot else []
+    screen = PlannedScreen.of(seen, screens, size) if seen.pilot else None
     with backend.ledger.reader() as ledger:
-        tally = Tally(backend, ledger, grid, seen.tokens)
+        tally = Tally(backend, ledger, grid, seen.tokens, screens)
         if fit is not None:
             parts = [(Phase.TRAIN, [seen.train]), (Phase.VALIDATE, [seen.validation])]
-            steps.append((Step("fit", ()), tally.count(parts, needed=False)))
+            steps.append((Step("fit", (), screen=screen), tally.count(parts, needed=False)))
         if predict is not None:
             step = Step("predict", (), seen.tokens, exact=known and not early, expected=share)
             steps.append((step, tally.count([(Phase.PREDICT, seen.predict)], needed=True)))
@@ -368,8 +396,8 @@ def _rehearsed(backend: MeteredBackend, con: Connection, step: Step, taking: _Ta
         tokens_at_most=after.tokens - before.tokens if budget.counts_tokens else None,
         tokens_error=taking.error,
         bytes_sent=taking.size,
-        bytes_stored=taking.new * _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
-        + (_set_bytes(con, step.tokens) if taking.new else 0),
+        bytes_stored=_bytes_stored(backend, con, step, taking.new),
+        in_full=None if step.screen is None else step.screen.in_full,
         seconds=None if rate is None else taking.new / rate,
         money=budget.cost(expected) if budget.priced else None,
         money_at_most=budget.cost(after) - budget.cost(before) if budget.priced else None,
@@ -401,6 +429,15 @@ def _overrun(backend: MeteredBackend, planned: Sequence[StepPlan], batch: int) -
 
 def _without_limits(budget: QueryBudget) -> QueryBudget:
     return replace(budget, passes=None, predict=None, total=None, attempts=None, tokens=None, money=None)
+
+
+def _bytes_stored(backend: MeteredBackend, con: Connection, step: Step, new: int) -> int:
+    """Return what the answers to so many new queries take, and their token set, if it is new too."""
+    each = _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
+    if step.screen is None:
+        return new * each + (_set_bytes(con, step.tokens) if new else 0)
+    in_full = min(new, step.screen.in_full)
+    return in_full * each + (new - in_full) * encoded_size(step.screen.kept) + TOKEN_BYTES * step.screen.kept
 
 
 def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) -> int:

@@ -177,9 +177,17 @@ class Tally:
         ledger: a view of its run folder, whose answers are recalled.
         grid: the templates.
         tokens: the tokens they are asked for.
+        screens: further token sets, answers for which serve a fit that screens the vocabulary.
     """
 
-    def __init__(self, backend: MeteredBackend, ledger: LedgerReader, grid: Grid, tokens: Tokens | None = None) -> None:
+    def __init__(
+        self,
+        backend: MeteredBackend,
+        ledger: LedgerReader,
+        grid: Grid,
+        tokens: Tokens | None = None,
+        screens: Sequence[Tokens] = (),
+    ) -> None:
         self._backend, self._budget, self._ledger, self._grid = backend, backend.budget, ledger, grid
         self._seen = [Seen() for _ in range(grid.ways)]
         self._rendered = Seen()
@@ -187,7 +195,7 @@ class Tally:
         self._prompts = [digest(name) for name in grid.names()]
         self._own = set_digest(tokens)
         larger = [] if tokens is None else backend.ledger.supersets(tokens)
-        self._sets = list(dict.fromkeys([self._own, WHOLE, *larger]))
+        self._sets = list(dict.fromkeys([self._own, WHOLE, *larger, *map(set_digest, screens)]))
         """The sets whose answers serve, its own first."""
         self._recalls = self._any("answers") or self._any("inflight")
         self._paid = self._any("passes")

@@ -43,6 +43,8 @@ class Foreseen:
     validation: Sequence[Example] = ()
     predict: Iterable[Sequence[Example]] = ()
     """A chunk of texts at a time."""
+    pilot: int = 0
+    """How many texts the fit asks about in full, if it screens the vocabulary; 0: all."""
 
 
 @dataclass(frozen=True)

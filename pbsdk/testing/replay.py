@@ -48,6 +48,10 @@ class ReplayBackend(MaskedLMBackend):
             raise NotRecorded(self._complaint(missing, tokens))
         return [self.recording.answer(key) for key in keys if key is not None]
 
+    def token_sets(self) -> list[Tokens]:
+        """Return the sets of tokens that were asked for."""
+        return list(self.recording.sets.values())
+
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return how many tokens the model read, where that was recorded."""
         return self._recorded_tokens(query) or super().count_tokens(query)
