@@ -59,15 +59,23 @@ class Times:
     """When a phase's batches were at the model, and how long each answer took."""
 
     latencies: npt.NDArray[np.float64]
-    """Microseconds for each answer, its share of its batch, ascending."""
+    """Microseconds for each answer of a batch, its share of the batch's, ascending."""
+    reached: npt.NDArray[np.int64]
+    """How many answers took at most so long."""
     busy: int
     """Microseconds in which at least one batch was out."""
 
+    @property
+    def answers(self) -> int:
+        """How many answers there were."""
+        return int(self.reached[-1]) if len(self.reached) else 0
+
     def percentile(self, share: float) -> float | None:
         """Return the latency of a query, in microseconds, that this share of the answers didn't exceed."""
-        if not len(self.latencies):
+        if not self.answers:
             return None
-        return float(self.latencies[min(len(self.latencies) - 1, int(share * len(self.latencies)))])
+        place = min(self.answers - 1, int(share * self.answers))
+        return float(self.latencies[np.searchsorted(self.reached, place, side="right")])
 
 
 @dataclass
@@ -186,26 +194,29 @@ class Counter:
 
     def times(self) -> dict[str, Times]:
         """Return each phase's latencies and its time at the model, and under '' those of all phases together."""
-        ends, spans, answers, arrived = _Columns(), _Columns(), _Columns(), _Columns()
-        for phase, state, moment, latency in self._reader.select(
-            "SELECT phase, state, time, latency FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown') ORDER BY seq"
+        ends, spans, whole, answers, arrived = (_Columns() for _ in range(5))
+        for phase, state, moment, latency, count in self._reader.select(
+            "SELECT phase, state, time, latency, count(*) FROM records WHERE latency > 0 AND state IN ('done', 'failed', 'unknown')"
+            " GROUP BY 1, 2, 3, 4 ORDER BY 3, 1, 2, 4"
         ):
             ends.add(phase, moment)
             spans.add(phase, latency)
             if state == "done":
-                answers.add(phase, latency)
+                whole.add(phase, latency)
+                answers.add(phase, count)
                 arrived.add(phase, moment)
-        batches, sizes = np.unique(arrived.all(), return_counts=True)  # the answers of a batch arrive at one moment
+        batches, places = np.unique(arrived.all(), return_inverse=True)  # the answers of a batch arrive at one moment
+        sizes = np.bincount(places, answers.all(), len(batches))
 
-        def shares(latencies: npt.NDArray[np.int64], moments: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
-            found: npt.NDArray[np.float64] = np.sort(latencies / sizes[np.searchsorted(batches, moments)])
-            return found
+        def times(phase: str | None) -> Times:
+            latencies, counts, moments, stops, lengths = (
+                columns.all() if phase is None else columns[phase] for columns in (whole, answers, arrived, ends, spans)
+            )
+            shares = latencies / sizes[np.searchsorted(batches, moments)]
+            order = np.argsort(shares, kind="stable")
+            return Times(shares[order], np.cumsum(counts[order]), _union(stops, lengths))
 
-        times = {
-            phase: Times(shares(answers[phase], arrived[phase]), _union(ends[phase], spans[phase]))
-            for phase in ends.names()
-        }
-        return {**times, "": Times(shares(answers.all(), arrived.all()), _union(ends.all(), spans.all()))}
+        return {phase: times(phase) for phase in ends.names()} | {"": times(None)}
 
     def asking(self) -> dict[tuple[str, str], float]:
         """Return the seconds that each (example, prompt digest) was at the model: its share of its batches."""

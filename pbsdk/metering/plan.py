@@ -462,4 +462,4 @@ def _rate(run: str | os.PathLike[str]) -> float | None:
     """Return the answers per second that a run had while its model was at work."""
     with LedgerReader(run) as reader:
         times = Counter(reader).times()[""]
-    return len(times.latencies) / times.busy * 1e6 if times.busy and len(times.latencies) else None
+    return times.answers / times.busy * 1e6 if times.busy and times.answers else None
