@@ -233,9 +233,9 @@ class PromptBoostingClassifier(Keeping, Scoring, Pictures, Foresight, Classifier
             largest_share=_chance(problem, head),
             texts_per_class=problem.texts_per_class,
             weighted=problem.weights is not None,
-            screened_tokens=None if screen is None else len(screen.tokens),
             data_digest=problem.digest,
             confusions=() if fitted.study is None else fitted.study.confusion_counts,
+            **({} if screen is None else {"screened_tokens": len(screen.tokens)}),
             **fitted.facts,
         )
         self.head_name_ = head.name

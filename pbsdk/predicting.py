@@ -212,7 +212,7 @@ class Predicting(Diagnosis):
     def _trained_tokens(self) -> Tokens | None:
         """The tokens of answers that may be trained on next; a file says only whether they were screened."""
         if self.screen_ is None:
-            return None if self.facts_.screened_tokens is None else self._needed_tokens
+            return self._needed_tokens if hasattr(self.facts_, "screened_tokens") else None
         return self.screen_.tokens
 
     @property

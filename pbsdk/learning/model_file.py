@@ -64,8 +64,6 @@ class TrainingFacts(BaseModel):
     """How many labelled texts each class has, those of the validation set among them."""
     weighted: bool = False
     """Whether they count differently."""
-    screened_tokens: int | None = None
-    """For how many tokens answers were kept; None: for all."""
     data_digest: str | None = None
     """A digest of the labelled texts, in whatever order they came."""
     confusions: tuple[tuple[int, int, int], ...] = ()

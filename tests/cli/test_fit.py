@@ -156,3 +156,18 @@ def test_after_an_interrupt_the_same_command_goes_on(work, tmp_path):
     few = ("--prompts", "intent", "--rounds", "5", "--output", tmp_path / "m.json")
     interrupted_and_resumed("fit", work / "train.csv", *columns(*few), run=tmp_path / "run")
     assert (tmp_path / "m.json").is_file()
+
+
+def test_a_screen_is_planned_and_reported(work, tmp_path):
+    common = columns("--run", tmp_path / "run", "--prompts", "intent", "--n-prompts", "2", "--screen", "20")
+    model = ("--backend", "fake", "-o", "vocabulary_size=6000")
+    (planned,) = json.loads(called("plan", work / "train.csv", *common, *model, "--json").stdout)["steps"]
+    assert (planned["passes"], planned["in_full"]) == (128, 40)
+    shown = called("fit", work / "train.csv", *common, *model, "--output", tmp_path / "m.json")
+    assert re.search(
+        r"tokens kept, which have [\d.]+% of the probability in 20 texts asked about in full", shown.stdout
+    )
+    found = json.loads(
+        called("fit", work / "train.csv", *common, *model, "--output", tmp_path / "m.json", "--json").stdout
+    )
+    assert (found["sent_now"], found["screen"]["texts"]) == (0, 20)
