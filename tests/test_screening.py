@@ -113,7 +113,7 @@ def test_a_plan_knows_what_the_fit_takes_and_that_nothing_is_left_afterwards(lm)
     clf.fit(TEXTS, LABELS)
     assert 0.7 * planned.bytes_stored < stored(lm) <= planned.bytes_stored
     (again,) = plan_classifier(clf, (TEXTS, LABELS)).steps
-    assert (again.passes, again.attempts, again.recalled) == (0, 0, 2 * len(TEXTS))
+    assert (again.passes, again.attempts, again.recalled, again.bytes_stored) == (0, 0, 2 * len(TEXTS), 0)
 
 
 def test_scoring_keeps_what_training_would_need(lm):

@@ -22,20 +22,19 @@ from typing import TYPE_CHECKING, Any
 from pydantic import BaseModel, ConfigDict, PrivateAttr
 
 from pbsdk.audit.text import aligned
-from pbsdk.backend import Abilities, MaskedLMBackend, MaskedQuery, Phase, Tokens
+from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
 from pbsdk.formatting import Cell, Table, duration, number
-from pbsdk.learning.screen import KEPT, most_kept
 from pbsdk.ledger import inflight
 from pbsdk.ledger.budget import QueryBudget, Totals
-from pbsdk.ledger.codec import TOKEN_BYTES, encoded_size, set_digest
 from pbsdk.ledger.inflight import Ask, Owner
 from pbsdk.ledger.reader import LedgerReader
 from pbsdk.ledger.store import Connection
 from pbsdk.ledger.sums import Counter
 from pbsdk.metering.meter import MeteredBackend
+from pbsdk.metering.room import PlannedScreen, bytes_stored, screens_known
 from pbsdk.metering.tally import COUNTED, Counted, Tally
-from pbsdk.queries.grid import Foreseen, Grid
+from pbsdk.queries.grid import Grid
 from pbsdk.stopping import exit_of
 
 if TYPE_CHECKING:
@@ -57,20 +56,6 @@ class Step:
     expected: float | None = None
     screen: PlannedScreen | None = None
     """How a fit screens the vocabulary, if it does."""
-
-
-@dataclass(frozen=True)
-class PlannedScreen:
-    """How many queries are asked in full, and the tokens of the others' answers: those kept before, or the most that may be kept."""
-
-    in_full: int
-    kept: int
-
-    @classmethod
-    def of(cls, seen: Foreseen, known: Sequence[Tokens], vocabulary: int) -> PlannedScreen:
-        """Return how the fit will screen, if answers for some sets are known."""
-        most = min(KEPT * len(seen.templates), most_kept(vocabulary))
-        return cls(seen.pilot * len(seen.templates), max(map(len, known), default=most))
 
 
 class StepPlan(BaseModel):
@@ -245,9 +230,8 @@ def plan_classifier(  # noqa: PLR0913 - a step each, and how it is asked
     seen = classifier.foresee(fit, validation=validation, predict=predict)
     grid = Grid(seen.templates, seen.style, backend.mask_token)
     steps: list[tuple[Step, Counted]] = []
-    size = len(backend.vocabulary)
-    screens = [tokens for tokens in backend.token_sets() if len(tokens) <= most_kept(size)] if seen.pilot else []
-    screen = PlannedScreen.of(seen, screens, size) if seen.pilot else None
+    screens = screens_known(backend) if seen.pilot else []
+    screen = PlannedScreen.of(seen, screens, len(backend.vocabulary)) if seen.pilot else None
     with backend.ledger.reader() as ledger:
         tally = Tally(backend, ledger, grid, seen.tokens, screens)
         if fit is not None:
@@ -396,7 +380,7 @@ def _rehearsed(backend: MeteredBackend, con: Connection, step: Step, taking: _Ta
         tokens_at_most=after.tokens - before.tokens if budget.counts_tokens else None,
         tokens_error=taking.error,
         bytes_sent=taking.size,
-        bytes_stored=_bytes_stored(backend, con, step, taking.new),
+        bytes_stored=bytes_stored(backend, con, taking.new, step.tokens, step.screen),
         in_full=None if step.screen is None else step.screen.in_full,
         seconds=None if rate is None else taking.new / rate,
         money=budget.cost(expected) if budget.priced else None,
@@ -429,33 +413,6 @@ def _overrun(backend: MeteredBackend, planned: Sequence[StepPlan], batch: int) -
 
 def _without_limits(budget: QueryBudget) -> QueryBudget:
     return replace(budget, passes=None, predict=None, total=None, attempts=None, tokens=None, money=None)
-
-
-def _bytes_stored(backend: MeteredBackend, con: Connection, step: Step, new: int) -> int:
-    """Return what the answers to so many new queries take, and their token set, if it is new too."""
-    each = _answer_bytes(backend.abilities, len(backend.vocabulary), step.tokens)
-    if step.screen is None:
-        return new * each + (_set_bytes(con, step.tokens) if new else 0)
-    in_full = min(new, step.screen.in_full)
-    return in_full * each + (new - in_full) * encoded_size(step.screen.kept) + TOKEN_BYTES * step.screen.kept
-
-
-def _answer_bytes(abilities: Abilities, vocabulary: int, tokens: Tokens | None) -> int:
-    """Return the bytes an answer takes; for a top-k backend asked for chosen tokens, an upper bound."""
-    if abilities.whole:
-        return encoded_size(vocabulary if tokens is None else len(tokens))
-    shown = abilities.top or 0
-    if tokens is None:
-        return encoded_size(shown, listed=True)
-    return encoded_size(min(shown, len(tokens)), of_set=len(tokens))
-
-
-def _set_bytes(con: Connection, tokens: Tokens | None) -> int:
-    """Return the bytes that the token set takes; it is stored once."""
-    if tokens is None:
-        return 0
-    stored = con.execute("SELECT 1 FROM sets WHERE digest = ?", (set_digest(tokens),)).fetchone()
-    return 0 if stored else TOKEN_BYTES * len(tokens)
 
 
 def _rate(run: str | os.PathLike[str]) -> float | None:
