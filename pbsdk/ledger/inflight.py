@@ -31,6 +31,7 @@ __all__ = [
     "Result",
     "afford",
     "answered",
+    "charge",
     "claim",
     "fail",
     "finish",
@@ -191,23 +192,7 @@ def reserve(
     """
     if not asks:
         return
-    groups: dict[tuple[str, str], list[str]] = {}
-    for ask in asks:
-        groups.setdefault((ask.scope, ask.example), []).append(ask.prompt)
-    needs, fresh = [], 0
-    for (scope, example), prompts in groups.items():
-        rows = con.execute(
-            "SELECT prompt, held + sent, held + sent - failed FROM passes WHERE scope = ? AND example = ?",
-            (scope, example),
-        ).fetchall()
-        paid = {prompt for prompt, _, ran in rows if ran > 0}
-        new = len(set(prompts) - paid)
-        fresh += new
-        if budget.strict:
-            needs.append(Need(scope, example, sum(tries for _, tries, _ in rows), len(prompts)))
-        else:
-            needs.append(Need(scope, example, len(paid), new))
-    afford(con, needs, budget, fresh=fresh, sends=len(asks), tokens=sum(ask.tokens for ask in asks))
+    charge(con, asks, budget)
     con.executemany(
         "INSERT INTO passes VALUES (?, ?, ?, ?, 0, 0)"
         " ON CONFLICT (scope, example, prompt) DO UPDATE SET held = passes.held + excluded.held",
@@ -230,6 +215,27 @@ def reserve(
             for ask in asks
         ],
     )
+
+
+def charge(con: Connection, asks: Sequence[Ask], budget: QueryBudget) -> None:
+    """Check the budget for queries that nobody has reserved, and add them to what is held in all."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for ask in asks:
+        groups.setdefault((ask.scope, ask.example), []).append(ask.prompt)
+    needs, fresh = [], 0
+    for (scope, example), prompts in groups.items():
+        rows = con.execute(
+            "SELECT prompt, held + sent, held + sent - failed FROM passes WHERE scope = ? AND example = ?",
+            (scope, example),
+        ).fetchall()
+        paid = {prompt for prompt, _, ran in rows if ran > 0}
+        new = len(set(prompts) - paid)
+        fresh += new
+        if budget.strict:
+            needs.append(Need(scope, example, sum(tries for _, tries, _ in rows), len(prompts)))
+        else:
+            needs.append(Need(scope, example, len(paid), new))
+    afford(con, needs, budget, fresh=fresh, sends=len(asks), tokens=sum(ask.tokens for ask in asks))
 
 
 def afford(  # noqa: PLR0913 - what is asked for, by its kinds

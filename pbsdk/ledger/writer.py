@@ -295,7 +295,7 @@ class QueryLedger(forking.Forkable):
         """Raise `BudgetExceeded` if `reserve` would; nothing is kept."""
         with self.rehearsal() as con:
             self._check_share(con, lambda: accounts.missing(con, asks))
-            accounts.reserve(con, Owner("rehearsal", 0), accounts.missing(con, asks), self.budget)
+            accounts.charge(con, accounts.missing(con, asks), self.budget)
 
     @contextmanager
     def rehearsal(self) -> Iterator[Connection]:
