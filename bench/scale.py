@@ -1,6 +1,6 @@
 """How fast Ray's actors answer here, and what a simulation that agrees with it says of 10 to 1,000 GPUs and a billion texts.
 
-    python bench/scale.py [--inner smollm2] [--passes 1500]
+    python bench/scale.py [--inner smollm2 --precision bfloat16] [--passes 1500]
     python bench/scale.py --gpu-rate 1000 --gpu-price 2 --driver 3000 --bytes 1400
 
 The first measures passes a second without Ray, with one actor and with two, each asked in turn by a meter over a ledger, and beside them what
@@ -20,6 +20,7 @@ import tempfile
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -66,6 +67,7 @@ def main() -> None:
     """Measure, or simulate."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--inner", default="fake")
+    parser.add_argument("--precision", help="of a real model, such as bfloat16")
     parser.add_argument("--passes", type=int, default=1500, help="passes of each measurement")
     parser.add_argument("--rounds", type=int, default=3, help="measurements of each kind")
     parser.add_argument("--latency", type=float, default=0.4, help="seconds that the fake sleeps for a piece")
@@ -86,7 +88,8 @@ def main() -> None:
 
 def measure(given: argparse.Namespace) -> None:
     """Measure one and two actors beside the model without Ray."""
-    options = {"latency": given.latency, "batch_size": 32} if given.inner == "fake" else {}
+    options: dict[str, Any] = {"latency": given.latency, "batch_size": 32} if given.inner == "fake" else {}
+    options |= {"precision": given.precision} if given.precision else {}
     piece_seconds, driver = calibrated(given, options)
     print(f"an actor: {piece_seconds:.3f} s a piece; the driver: {1 / driver:,.0f} passes a second")
     print(f"{'':>12} {'passes/s':>9} {'lowest':>7} {'highest':>8} {'simulated':>10}")
@@ -106,7 +109,7 @@ def measure(given: argparse.Namespace) -> None:
         backend.close()
 
 
-def calibrated(given: argparse.Namespace, options: dict[str, float]) -> tuple[float, float]:
+def calibrated(given: argparse.Namespace, options: dict[str, Any]) -> tuple[float, float]:
     """Return what a piece takes the model, and a query the driver, in seconds."""
     with open_backend(given.inner, **options) as model:
         lot = queries(model.abilities.batch_size * 3, "calibration")
