@@ -8,6 +8,7 @@ reads, and that a later unpacking removes once it is a day old.
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import shutil
 import tempfile
@@ -16,8 +17,6 @@ from contextlib import redirect_stderr
 from pathlib import Path
 from typing import Any
 
-import accelerate  # noqa: F401 - transformers needs both to read the file, and says so late
-import gguf  # noqa: F401
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -28,6 +27,13 @@ from pbsdk_backends._local.weights import quiet
 __all__ = ["unpacked"]
 
 DAY = 24 * 3600
+
+NEEDED = ("accelerate", "gguf")
+"""transformers imports these to read the file, and says late that one is missing. Once it is unpacked, they need not be imported."""
+
+for package in NEEDED:
+    if importlib.util.find_spec(package) is None:
+        raise ImportError(f"No module named {package!r}")
 
 
 def unpacked(file: Path, digest: str) -> Path:
