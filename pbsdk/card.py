@@ -87,15 +87,16 @@ class ModelCard:
         model = self.model
         kind = "pairs of texts" if model.filled_templates()[0].is_pair else "texts"
         does = "Gives {} any of {} labels, or none" if model.several else "Assigns {} one of {} classes"
-        yield f"{does.format(kind, len(model.classes))}: {', '.join(map(str, model.classes))}."
+        names = [str(label) for label in model.classes]
+        yield f"{does.format(kind, len(names))}: {('; ' if any(',' in name for name in names) else ', ').join(names)}."
         details = "; ".join(f"{key} {value}" for key, value in sorted(model.model.items()) if key != "name")
         yield f"Language model, frozen: {model.identity.name}{f' ({details})' if details else ''}."
         facts = {
             key: value
             for key, value in (model.facts.model_extra or {}).items()
-            if key != "cross_validated_accuracy" and value is not None
+            if key not in _ELSEWHERE and value is not None
         }
-        said = ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in facts.items())
+        said = ", ".join(f"{key.replace('_', ' ')} {_said(value)}" for key, value in facts.items())
         yield f"Head: {model.head}{f' ({said})' if said else ''}; seed {model.facts.seed}."
         yield f"Made with pbsdk {model.pbsdk}."
         if model.demonstrations:
@@ -186,6 +187,14 @@ class ModelCard:
                 "since: `pbsdk audit verify RUN --certificate certificate.json`."
             )
             yield f"```json\n{content}\n```"
+
+
+_ELSEWHERE = {"cross_validated_accuracy", "text_accuracy", "text_column", "pair_column", "label_separator"}
+"""Facts that are no setting of the head: told under other headings, or about the table."""
+
+
+def _said(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _bullets(lines: Sequence[str] | Iterator[str]) -> str:

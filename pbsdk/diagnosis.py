@@ -131,7 +131,7 @@ class Diagnosis:
             for one in study.suspects(at_most)
         )
         said = (
-            f"{len(rows)} of {len(study.material.labels)} labels look wrong; read them before you trust either side."
+            f"{len(rows)} of {len(study.material.labels)} labels are doubtful: wrong, or hard for this classifier. Read the texts to tell which."
             if rows
             else f"No label has a probability of {percent(at_most)} or less."
         )

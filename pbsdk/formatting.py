@@ -146,16 +146,18 @@ def duration(seconds: float | None) -> str:
     return f"{seconds:.3g} s"
 
 
-def size_text(count: int) -> str:
+def size_text(count: float | None) -> str:
     """Write a number of bytes.
 
-    >>> size_text(538_090_408), size_text(12)
-    ('538.1 MB', '12 bytes')
+    >>> size_text(538_090_408), size_text(12), size_text(None)
+    ('538.1 MB', '12 bytes', '-')
     """
+    if count is None:
+        return "-"
     for unit, step in (("GB", 10**9), ("MB", 10**6), ("KB", 10**3)):
         if count >= step:
             return f"{count / step:.1f} {unit}"
-    return f"{count} bytes"
+    return f"{count:.0f} bytes"
 
 
 def moment(text: str) -> str:

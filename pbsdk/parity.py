@@ -185,7 +185,9 @@ class ParityReport:
         }
 
     def __str__(self) -> str:
-        parts = [one_line(f"{self.models[0]} and {self.models[1]}"), aligned([_HEAD, *self._cells()])]
+        rows = self._cells()
+        more = f"\n... and {len(rows) - _SHOWN} more queries" if len(rows) > _SHOWN else ""
+        parts = [one_line(f"{self.models[0]} and {self.models[1]}"), aligned([_HEAD, *rows[:_SHOWN]]) + more]
         if self._apart():
             parts.append(aligned([_LABELS, *self._apart()]))
         return "\n\n".join([*parts, f"{self._summary()}\n{self.conclusion}"])
@@ -224,6 +226,9 @@ class ParityReport:
             for row in self.rows
         ]
 
+
+_SHOWN = 20
+"""How many queries are printed."""
 
 _HEAD = ("text", "prompt", "tokens", "mean", "most", "shared", "verdict", "the other's")
 _LABELS = ("labelled differently", "label", "the other's")

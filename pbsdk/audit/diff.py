@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict
 from pbsdk.audit.report import AuditReport, PhaseReport
 from pbsdk.audit.tables import PHASE_ROWS
 from pbsdk.audit.text import aligned, markdown_table
-from pbsdk.formatting import Cell, Table, number, one_line
+from pbsdk.formatting import Cell, Table, number, one_line, size_text
 from pbsdk.ledger.reader import LedgerReader
 
 __all__ = ["AuditDiff", "Difference"]
@@ -72,14 +72,17 @@ class AuditDiff(BaseModel):
 
     def _table(self) -> Table:
         written: dict[str, tuple[str, Callable[[Any], str]]] = {
-            path: (label, write) for label, path, write in PHASE_ROWS
+            **{path: (label, write) for label, path, write in PHASE_ROWS},
+            "bytes_on_disk": ("on disk", size_text),
         }
+        there = [{"all", *(phase.phase for phase in report.phases)} for report in (self.a, self.b)]
         rows = []
         for row in self.differences:
             label, write = written.get(row.name, (row.name, number))
-            rows.append(
-                [Cell(f"{row.where}: {label}"), *(Cell(write(value)) for value in (row.a, row.b)), Cell(_signed(row))]
-            )
+            values = [
+                write(value) if row.where in known else "-" for value, known in zip((row.a, row.b), there, strict=True)
+            ]
+            rows.append([Cell(f"{row.where}: {label}"), *map(Cell, values), Cell(_signed(row, write))])
         return Table("Side by side", ["", "A", "B", "B - A"], rows)
 
     def _opening(self) -> list[str]:
@@ -134,7 +137,7 @@ def _difference(where: str, name: str, a: float | None, b: float | None) -> Diff
     return Difference(where=where, name=name, a=a, b=b, difference=None if a is None or b is None else b - a)
 
 
-def _signed(row: Difference) -> str:
+def _signed(row: Difference, write: Callable[[Any], str]) -> str:
     if row.difference is None:
         return "-"
-    return "0" if not row.difference else ("+" if row.difference > 0 else "-") + number(abs(row.difference))
+    return "0" if not row.difference else ("+" if row.difference > 0 else "-") + write(abs(row.difference))

@@ -9,6 +9,7 @@ every number in the tables names its path in the JSON.
 from __future__ import annotations
 
 import json
+from collections.abc import Container, Mapping
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,9 @@ _STYLE = """
 .pbsdk .glance dd+dd{font-size:.86em;font-weight:400}
 .pbsdk .charts{columns:24em;column-gap:1em;margin-top:1em}
 .pbsdk figure{margin:0 0 1em;padding:1em;border:1px solid var(--line);border-radius:8px;break-inside:avoid}
-.pbsdk svg{display:block;width:100%;height:auto;font:12px system-ui,sans-serif}
+.pbsdk svg{display:block;overflow:visible;width:100%;height:auto;font:12px system-ui,sans-serif}
 .pbsdk svg text{fill:currentColor}
-.pbsdk svg .axis{font-size:11px;opacity:.85}
+.pbsdk svg .axis{font-size:11px;fill-opacity:.85}
 .pbsdk .answers{fill:#3b82f6}.pbsdk .hits{fill:#15a34a}.pbsdk .failed{fill:#d97706}.pbsdk .unknown,.pbsdk .over{fill:#dc2626}
 .pbsdk .track{fill:currentColor;opacity:.14}
 .pbsdk .grid{stroke:currentColor;opacity:.18}
@@ -55,7 +56,9 @@ _STYLE = """
 .pbsdk details{margin:1em 0}.pbsdk summary{cursor:pointer}
 .pbsdk details dl{display:grid;grid-template-columns:max-content 1fr;gap:.2em 1em;font-size:.93em}
 .pbsdk dd{margin:0;overflow-wrap:anywhere}
-@media print{.pbsdk .scroll{overflow:visible}.pbsdk details>*{display:block}.pbsdk th,.pbsdk td{padding:.2em .4em}}
+@media print{.pbsdk{font-size:13px}.pbsdk .scroll{overflow:visible}.pbsdk details>*{display:block}.pbsdk details::details-content{content-visibility:visible}.pbsdk th,.pbsdk td{padding:.2em .4em}
+.pbsdk h2{break-after:avoid}.pbsdk .glance,.pbsdk tr{break-inside:avoid}
+.pbsdk .charts{columns:auto;orphans:1;widows:1}.pbsdk figure{display:inline-block;box-sizing:border-box;width:49%;margin-right:1%;vertical-align:top}}
 """
 
 _PAGE_STYLE = """
@@ -195,7 +198,15 @@ def _table(table: Table) -> str:
 
 def _drawn(report: AuditReport, section: str) -> list[str]:
     """Return the charts, after what a chart of one bar would show, in sentences."""
-    found = [*_used(report), _outcomes(report), *_distributions(report), _timeline(report), _latencies(report)]
+    spreads = passes_spread(report)
+    alike = {f"passes per example ({scope})" for scope, counts, _ in spreads if _had(counts)[1:] == []}
+    found = [
+        *_used(report, alike),
+        _outcomes(report),
+        *(_distribution(*spread) for spread in spreads),
+        _timeline(report),
+        _latencies(report),
+    ]
     said = [f"<p>{escape(one)}</p>" for one in found if isinstance(one, str) and one]
     figures = [
         f"<figure><figcaption><h3>{one[0]}</h3></figcaption>{one[1]}</figure>"
@@ -210,9 +221,14 @@ Drawn = tuple[str, str] | str
 """A chart's title and the chart, or a sentence that says as much; empty if there is nothing to say."""
 
 
-def _used(report: AuditReport) -> list[Drawn]:
+def _used(report: AuditReport, told: Container[str]) -> list[Drawn]:
+    """Return what was used of each limit, but for those that are used up and `told` elsewhere."""
     limits = used_of_limits(report)
-    used_up = [f"Used up: {name}, all {number(limit)}." for name, used, limit in limits if used == limit > 0]
+    used_up = [
+        f"The limit on {name}, {number(limit)}, is used up."
+        for name, used, limit in limits
+        if used == limit > 0 and name not in told
+    ]
     rows = [
         Bar(name, used, f"{number(used)} of {number(limit)}", "over" if used > limit else "answers", track=limit)
         for name, used, limit in limits
@@ -235,27 +251,29 @@ def _outcomes(report: AuditReport) -> Drawn:
     return (title, bars("outcomes", title, rows, "number of queries")) if rows else ""
 
 
-def _distributions(report: AuditReport) -> list[Drawn]:
-    found: list[Drawn] = []
-    for scope, counts, limit in passes_spread(report):
-        had = {passes: examples for passes, examples in counts.items() if examples}
-        title = f"Passes per example ({scope})"
-        note = "" if limit is None else f"; the dashed line is the limit of {limit}"
-        if len(had) == 1:
-            ((passes, examples),) = had.items()
-            found.append(f"{title}: each of the {number(examples)} examples had {number(passes)}.")
-            continue
-        drawn = columns(
-            f"spread-{scope}",
-            title,
-            [str(passes) for passes in counts],
-            [Series("examples", "answers", list(counts.values()))],
-            x_axis=f"passes that an example had{note}",
-            y_axis="examples",
-            mark=limit if limit in counts else None,
-        )
-        found.append((title, drawn))
-    return found
+def _had(counts: Mapping[int, int]) -> list[tuple[int, int]]:
+    """Return the numbers of passes that any example had, and how many."""
+    return [(passes, examples) for passes, examples in counts.items() if examples]
+
+
+def _distribution(scope: str, counts: Mapping[int, int], limit: int | None) -> Drawn:
+    title = f"Passes per example ({scope})"
+    (passes, examples), *others = _had(counts)
+    if not others:
+        allowed = ", as many as it may have" if passes == limit else ""
+        each = "the one example" if examples == 1 else f"each of the {number(examples)} examples"
+        return f"{title}: {each} had {number(passes)}{allowed}."
+    note = "" if limit is None else f"; the dashed line is the limit of {limit}"
+    drawn = columns(
+        f"spread-{scope}",
+        title,
+        [str(passes) for passes in counts],
+        [Series("examples", "answers", list(counts.values()))],
+        x_axis=f"passes that an example had{note}",
+        y_axis="examples",
+        mark=limit if limit in counts else None,
+    )
+    return title, drawn
 
 
 def _timeline(report: AuditReport) -> Drawn:

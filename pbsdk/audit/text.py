@@ -40,7 +40,7 @@ def opening(report: AuditReport) -> list[str]:
     lines.append(f"from {moment(time.start)} to {moment(time.end)}")
     if any(stretch.answers for stretch in time.stretches):
         bars = sparkline([stretch.answers for stretch in time.stretches])
-        lines.append(f"answers each {duration(time.seconds_a_stretch)}: {bars}")
+        lines.append(f"answers every {duration(time.seconds_a_stretch)}: {bars}")
     return list(map(one_line, lines))
 
 

@@ -50,7 +50,7 @@ _PANELS: dict[str, tuple[Any, ...]] = {
 }
 
 
-_SETTLED = ("fit", "predict", "plan", "audit")
+_SETTLED = ("fit", "predict", "explain", "card", "plan", "audit")
 """The commands that read `pbsdk.toml`."""
 
 
@@ -117,7 +117,7 @@ def pbsdk(
         settings = read_settings()
         if settings is not None:
             ctx.default_map = settings.for_commands()
-            typer.echo(f"{FILE} says what isn't typed", err=True)
+            typer.echo(f"what isn't typed is taken from {FILE}", err=True)
 
 
 for _panel, _commands in _PANELS.items():

@@ -6,7 +6,7 @@ warnings come with a line of source. `plainly` rewrites both for the command lin
 
 from __future__ import annotations
 
-import json
+import ast
 import math
 import re
 import shlex
@@ -15,23 +15,19 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
-from urllib.parse import urlsplit
 
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.errors import BackendError, BudgetExceeded, InputError, PbsdkError, SetupError
-from pbsdk.foreign import bounded_json
+from pbsdk.errors import BudgetExceeded, InputError, PbsdkError
 from pbsdk.visible import visible, visible_json
 
 if TYPE_CHECKING:
     from pbsdk.audit.report import AuditReport
     from pbsdk.data.loading import LabelledTexts
     from pbsdk.ledger.budget import QueryBudget
-    from pbsdk.metering.meter import MeteredBackend
 
 __all__ = [
-    "SECRET",
     "AsJson",
     "Attempts",
     "Backend",
@@ -57,13 +53,10 @@ __all__ = [
     "Total",
     "amount",
     "budget_of",
-    "connected",
     "cure_of",
     "naming_rows",
     "plain",
     "plainly",
-    "read_options",
-    "remembered",
     "room_for",
     "rows_of",
     "say",
@@ -183,7 +176,7 @@ _OPTIONS = {
     "delimiter": "--delimiter",
     "encoding": "--encoding",
     "split": "--split",
-    "missing": "--missing drop, which fit has",
+    "missing": "--missing drop, which fit and plan have",
     "markers": "--markers escape",
     "demonstrations": "--demonstrations 0",
     "screen": "--screen 0",
@@ -208,120 +201,6 @@ def typed(ctx: typer.Context, name: str) -> bool:
     """Return whether an option or argument comes from somewhere else than `pbsdk.toml`."""
     source = ctx.get_parameter_source(name)
     return source is None or source.name != "DEFAULT_MAP"
-
-
-SECRET = re.compile(r"(^|[_-])(key|token|secret|password)$", re.IGNORECASE)
-"""Names of options that hold what nobody else should see."""
-
-
-def read_options(options: list[str] | None) -> dict[str, Any]:
-    """Read `name=value`; a value that is JSON (a number, true, null) is read as such."""
-    read: dict[str, Any] = {}
-    for option in options or []:
-        name, equals, value = option.partition("=")
-        if not equals or not name:
-            raise InputError(f"an option must be name=value, such as model=roberta-large; not {option!r}")
-        if SECRET.search(name):
-            raise InputError(
-                f"-o {name}=... would show a secret to everyone who lists this machine's processes; set PBSDK_API_KEY, or the provider's "
-                "own variable such as OPENAI_API_KEY, in the environment"
-            )
-        try:
-            read[name.replace("-", "_")] = bounded_json(value)
-        except ValueError:
-            read[name.replace("-", "_")] = value
-    return read
-
-
-def remembered(backend: str | None, options: dict[str, Any]) -> dict[str, Any]:
-    """Return what a model file keeps of how its backend was opened: plain values, and no address that holds a secret."""
-    from pbsdk.connecting import default_name
-
-    def plain(value: Any) -> bool:
-        address = urlsplit(value) if isinstance(value, str) and "://" in value else None
-        secret = address is not None and ("@" in address.netloc or bool(address.query))
-        return isinstance(value, str | int | float | bool | None) and not secret
-
-    return {"name": backend or default_name(), "options": {key: kept for key, kept in options.items() if plain(kept)}}
-
-
-def connected(  # noqa: PLR0913 - a command's options
-    model: Path | None,
-    backend: str | None,
-    options: dict[str, Any],
-    *,
-    run: str | None,
-    budget: QueryBudget,
-    engine: str | None = None,
-    asks: bool = True,
-) -> MeteredBackend:
-    """Connect to the backend that is named, or else to the one that a classifier was trained on, inside an engine's if one is named.
-
-    Options that are given go before those that the model file remembers. An address elsewhere has to be typed: a file from
-    a stranger must not choose who reads the texts. A remembered backend that can't be opened, or
-    that is another model by now, is an error that says what to type. A model that nobody `asks` needs no weights.
-    """
-    from pbsdk.connecting import connect, connect_to_plan, default_name
-    from pbsdk.learning.model_file import SavedClassifier
-
-    opened = connect if asks else connect_to_plan
-    if model is None or backend is not None:
-        outer, told = _within(engine, backend or default_name(), options)
-        return opened(outer, run=run, budget=budget, **told)
-    saved = SavedClassifier.load(model)
-    name = saved.backend.name if saved.backend else None
-    kept: dict[str, Any] = {**saved.backend.options} if saved.backend else {}
-    elsewhere = next((value for key, value in kept.items() if key not in options and _leaves(key, value)), None)
-    if elsewhere is not None:
-        raise SetupError(
-            f"{model} says to send the texts, and the key for it, to {elsewhere}; if you trust that, type {_typed(name, kept)}"
-        )
-    kept |= options
-    try:
-        outer, told = _within(engine, name or default_name(), kept)
-        lm = opened(outer, run=run, budget=budget, **told)
-    except (SetupError, InputError, BackendError) as error:
-        if saved.backend is None:
-            raise
-        raise SetupError(
-            f"{error}. {model} was trained with `{_typed(name, kept)}`; if that is elsewhere now, say so with --backend and -o"
-        ) from error
-    difference = "" if options else lm.identity.differences(saved.identity)
-    if difference:
-        lm.close()
-        raise SetupError(
-            f"{model} was trained on another model than the one that answers now ({difference}); name the right one with "
-            f"--backend and -o, or use this one with `{_typed(name or default_name(), kept)}`"
-        )
-    return lm
-
-
-def _within(engine: str | None, name: str, options: dict[str, Any]) -> tuple[str, dict[str, Any]]:
-    """Return the backend that runs another inside an engine; it has the engine's name."""
-    return (name, options) if engine in {None, name} else (str(engine), {"inner": name, **options})
-
-
-_BARE_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[\w.-]+):\d+")
-
-
-def _leaves(name: str, value: Any) -> bool:
-    """Return whether an option chooses another machine, as an address or by a provider's name, which no file alone may do."""
-    if name == "provider" and value is not None:
-        return True
-    if not isinstance(value, str):
-        return False
-    bare = _BARE_ADDRESS.fullmatch(value)
-    address = urlsplit(value if "://" in value else f"//{value}") if bare or "://" in value else None
-    return address is not None and address.hostname not in {"127.0.0.1", "::1", "localhost"}
-
-
-def _typed(name: str | None, options: dict[str, Any]) -> str:
-    """Return what somebody types to open a backend."""
-    said = [
-        f"-o {shlex.quote(f'{key}={value if isinstance(value, str) else json.dumps(value)}')}"
-        for key, value in options.items()
-    ]
-    return " ".join(["--backend", shlex.quote(name or "NAME"), *said])
 
 
 def budget_of(passes: int, **limits: Any) -> QueryBudget:
@@ -358,8 +237,16 @@ def plain(error: PbsdkError, names: Mapping[str, str] | None = None) -> str:
     """Return what an error says, with the option that would cure it, which a command may have other `names` for."""
     if not isinstance(error, InputError) or error.setting not in _OPTIONS:
         return str(error)
-    value = f" {error.value}" if error.setting in {"delimiter", "encoding"} else ""
-    return f"{error.problem} {(names or {}).get(error.setting) or _OPTIONS[error.setting]}{value}"
+    option = (names or {}).get(error.setting) or _OPTIONS[error.setting]
+    return f"{error.problem} {option}{_as_typed(error)}"
+
+
+def _as_typed(error: InputError) -> str:
+    """Return the value that an option should have, after a space, as a shell takes it."""
+    if not error.value or error.setting not in {"delimiter", "encoding", "text", "label"}:
+        return ""
+    value: str = ast.literal_eval(error.value)
+    return f" {shlex.quote(value) if value.isprintable() else f'${error.value}'}"
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from pbsdk.backend import digest
 from pbsdk.cli._answers import parquet_schema, refuse_unwritable, writer
+from pbsdk.cli._common import naming_rows, rows_of
 from pbsdk.cli._retry import beside
 from pbsdk.data.files import SUFFIXES, Table
 from pbsdk.data.loading import LabelledTexts
@@ -141,10 +142,11 @@ class Partitions:
                     writer(target, columns, spreadsheet=spreadsheet, schema=schema) as write,
                 ):
                     for chunk in chunks:
-                        verdicts.texts = chunk
-                        for row in verdicts.rows(ask(chunk)):
-                            write({**dict.fromkeys(columns), **row})
-                            step()
+                        verdicts.texts, verdicts.source = chunk, one.source.name
+                        with naming_rows(texts=rows_of(one.source, chunk)):
+                            for row in verdicts.rows(ask(chunk)):
+                                write({**dict.fromkeys(columns), **row})
+                                step()
 
     def _streams(self) -> Iterator[tuple[Partition, Iterator[LabelledTexts]]]:
         """Yield each file that has no predictions yet with its chunks."""

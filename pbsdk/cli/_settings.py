@@ -11,11 +11,11 @@ import difflib
 import json
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, ValidationError
 
-from pbsdk.cli._common import SECRET
+from pbsdk.cli._opening import SECRET
 from pbsdk.errors import InputError
 from pbsdk.foreign import bounded_file
 
@@ -29,7 +29,7 @@ LARGEST = 1 << 20
 Value = StrictBool | StrictInt | StrictFloat | StrictStr
 
 COMMENTS = {
-    "data": "The labelled texts. Columns with usual names, such as text and label, need not be named.",
+    "data": "The labelled texts, and how they are read. `predict` finds new texts in the same columns.",
     "model": "Which language model answers; `pbsdk backends` lists them. Keys stay in the environment.",
     "model.options": "What `-o name=value` says.",
     "fit": "How the classifier is made; `pbsdk prompts list` shows the pools.",
@@ -52,6 +52,9 @@ class _Data(_Part):
     text_column: StrictStr | None = None
     pair_column: StrictStr | None = None
     label_column: StrictStr | None = None
+    missing: Literal["refuse", "drop"] | None = None
+    encoding: StrictStr | None = None
+    delimiter: StrictStr | None = None
 
 
 class _Model(_Part):
@@ -90,7 +93,9 @@ class Settings(_Part):
 
     def for_commands(self) -> dict[str, Any]:
         """Return, by command, what stands where an option or an argument isn't typed."""
-        columns = {"text_column": self.data.text_column, "pair_column": self.data.pair_column}
+        columns = self.data.model_dump(include={"text_column", "pair_column"})
+        # Of this file alone: decoded in its way, another would be read wrong without a word.
+        form = self.data.model_dump(include={"label_column", "missing", "encoding", "delimiter"})
         limits = self.budget.model_dump()
         options = [
             f"{name}={value if isinstance(value, str) else json.dumps(value)}"
@@ -106,7 +111,7 @@ class Settings(_Part):
         }
         labelled = {
             **common,
-            "label_column": self.data.label_column,
+            **form,
             "prompts": self.fit.prompts,
             "seed": self.fit.seed,
         }
@@ -121,6 +126,8 @@ class Settings(_Part):
             },
             "plan": {**labelled, "train": self.data.file, "validation": self.data.validation},
             "predict": {**common, "model": self.fit.output},
+            "explain": {"model": self.fit.output},
+            "card": {"model": self.fit.output, **of_run},
         }
         audit = {"audit": {name: _known(of_run) for name in ("show", "verify", "certify")}}
         return {name: _known(values) for name, values in found.items()} | audit

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pbsdk.cli._common import sends
+from pbsdk.cli._opening import column_facts
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
+    from pbsdk.data.loading import LabelledTexts
     from pbsdk.metering.meter import MeteredBackend
     from pbsdk.multilabel import MultiLabelPromptClassifier
 
@@ -18,15 +21,16 @@ SEPARATOR = "label_separator"
 """The fact of a model file that says what separates labels in a cell."""
 
 
-def load_sets(source: str, separator: str, loading: Mapping[str, Any]) -> tuple[list[Any], list[tuple[str, ...]]]:
-    """Return the texts of a table, and the labels in each cell."""
+def load_sets(source: str, separator: str, loading: Mapping[str, Any]) -> LabelledTexts:
+    """Return the texts of a table with the labels in each cell."""
     from pbsdk.data.loading import load_table
 
     if not separator:
         raise InputError("--label-separator is empty; give what stands between two labels, such as ';'")
     data = load_table(source, **{**loading, "missing": "keep"})
     cells = ["" if label is None else str(label) for label in data.labels]
-    return data.examples, [tuple(filter(None, (part.strip() for part in cell.split(separator)))) for cell in cells]
+    sets = [tuple(filter(None, (part.strip() for part in cell.split(separator)))) for cell in cells]
+    return replace(data, labels=sets)
 
 
 def joined(label: Any, separator: str) -> Any:
@@ -38,16 +42,16 @@ def fit_several(
     lm: MeteredBackend,
     prompts: str,
     settings: Mapping[str, Any],
-    sets: Sequence[tuple[list[Any], list[tuple[str, ...]]]],
+    sets: Sequence[LabelledTexts],
     separator: str,
 ) -> MultiLabelPromptClassifier:
     """Fit a classifier to labelled texts, and perhaps a validation set, and let it remember the separator."""
     from pbsdk.multilabel import MultiLabelPromptClassifier
 
-    train, *held_out = sets
+    train, *held_out = [(each.examples, each.labels) for each in sets]
     clf = MultiLabelPromptClassifier(lm, prompts, **settings)
     clf.fit(*train, validation=held_out[0] if held_out else None)
-    clf.facts_ = clf.facts_.model_copy(update={SEPARATOR: separator})
+    clf.facts_ = clf.facts_.model_copy(update={SEPARATOR: separator, **column_facts(sets[0])})
     return clf
 
 
@@ -83,6 +87,6 @@ def fitted_text(clf: MultiLabelPromptClassifier, result: Mapping[str, Any]) -> s
 Words by which a label is recognised
 {words}
 
-{result["audit"]["verdict"]}; {result["sent"]} queries sent in all
+{result["audit"]["verdict"]}; {result["sent"]:,} queries sent in all
 The classifier is in {result["saved"]} (try: pbsdk card {result["saved"]}),
 the record of every query in {result["run"]} (try: pbsdk audit {result["run"]})."""

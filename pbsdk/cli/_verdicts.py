@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,19 +17,33 @@ if TYPE_CHECKING:
     from pbsdk.failures import OnError
     from pbsdk.predicting import Prediction
 
-__all__ = ["ERROR", "Tally", "Verdicts"]
+__all__ = ["ERROR", "Tally", "Verdicts", "warn_of_known"]
 
 ERROR = "error"
 """The column that says why a row has no prediction; empty where all is well."""
 
 
 class Tally(Counter[str]):
-    """How many texts failed, by what was said of them.
+    """How many texts failed, by what was said of them, and where the first are.
 
     >>> tally = Tally(["", "too long", "", "too long"])
     >>> tally.failed, str(tally)
     (2, '2 of 4 texts failed: too long (2)')
+    >>> tally.add("too long", "row 9")
+    >>> str(tally)
+    '3 of 5 texts failed: too long (row 9 and 2 more)'
     """
+
+    def __init__(self, said: Iterable[str] = ()) -> None:
+        super().__init__(said)
+        self._places: dict[str, list[str]] = {}
+
+    def add(self, said: str, place: str) -> None:
+        """Count a text, and remember where it is if it failed."""
+        self[said] += 1
+        places = self._places.setdefault(said, [])
+        if said and len(places) < _KINDS:
+            places.append(place)
 
     @property
     def failed(self) -> int:
@@ -37,13 +52,21 @@ class Tally(Counter[str]):
 
     def __str__(self) -> str:
         kinds = [(said, count) for said, count in self.most_common() if said]
-        said = "; ".join(f"{said} ({count})" for said, count in kinds[:_KINDS])
+        said = "; ".join(f"{said} ({self._counted(said, count)})" for said, count in kinds[:_KINDS])
         more = f"; and {len(kinds) - _KINDS} other reasons" if len(kinds) > _KINDS else ""
         return f"{self.failed} of {self.total()} texts failed{':' if kinds else ''} {said}{more}".rstrip()
 
+    def _counted(self, said: str, count: int) -> str:
+        """Return where the texts are of which something was said, or how many there are."""
+        places = self._places.get(said, [])
+        more = count - len(places)
+        if not places or not more:
+            return ", ".join(places) or str(count)
+        return f"{', '.join(places)} and {more} more"
+
 
 _KINDS = 3
-"""How many reasons are said."""
+"""How many reasons are said, and how many places of each."""
 
 
 @dataclass
@@ -60,6 +83,8 @@ class Verdicts:
     """Whether each class has a column."""
     on_error: OnError = "fail"
     """With "record" there is a column of errors, with "skip" rows that fail are only counted."""
+    source: str = ""
+    """The file of the texts, to name where there are several."""
     right: int = field(default=0, init=False)
     answered: int = field(default=0, init=False)
     tally: Tally = field(default_factory=Tally, init=False)
@@ -94,7 +119,11 @@ class Verdicts:
                 f"{self.answered} of {self.tally.total()} answered ({share:.1%}), where the probability is at least {self.least:.3f}"
             )
         if self.texts.labels:
-            said.append(f"accuracy {self.accuracy or 0:.1%} ({self.right} of {self.answered})")
+            said.append(
+                "no text was answered, so there is no accuracy"
+                if self.accuracy is None
+                else f"accuracy {self.accuracy:.1%} ({self.right} of {self.answered})"
+            )
         return "\n".join(said)
 
     def keep(self, rows: Iterable[dict[str, Any]]) -> None:
@@ -108,7 +137,8 @@ class Verdicts:
         """Yield each row and what is predicted of it, as predictions come."""
         for one in predictions:
             said = "" if one.failure is None else one_line(plain(one.failure))
-            self.tally[said] += 1
+            place = self.texts.place(one.row)
+            self.tally.add(said, f"{place} of {self.source}" if self.source else place)
             if said and self.on_error == "skip":
                 continue
             row = {name: values[self.texts.rows[one.row]] for name, values in self.texts.table.items()}
@@ -117,7 +147,7 @@ class Verdicts:
             row["predicted"] = one.label if sure else None
             row["confidence"] = None if said else round(confidence, 6)
             if self.texts.labels:
-                row["right"] = None if said else row["predicted"] == self.texts.labels[one.row]
+                row["right"] = row["predicted"] == self.texts.labels[one.row] if sure else None
                 self.right += bool(row["right"])
             if self.probabilities:
                 shares = [None] * len(self.classes) if said else one.probabilities.round(6).tolist()
@@ -135,3 +165,22 @@ class Verdicts:
 
 def _share_of(label: Any) -> str:
     return f"probability of {label}"
+
+
+def warn_of_known(texts: LabelledTexts, run: str) -> None:
+    """Warn if an accuracy will be that of texts on which a classifier was trained in this run."""
+    from pbsdk.ledger.reader import LedgerReader
+    from pbsdk.queries.examples import read_examples
+
+    if not texts.labels:
+        return
+    plain = [text for text in texts.examples if isinstance(text, str | tuple)]
+    ids = [example.id for example in read_examples(plain)]
+    with LedgerReader(run) as reader:
+        fitted = reader.fitted(ids)
+    known = sum(one in fitted for one in ids)
+    if known:
+        warnings.warn(
+            f"{known:,} of {len(ids):,} texts took part in a fit in {run}; the accuracy on them is too good to be true of others",
+            stacklevel=2,
+        )

@@ -7,6 +7,7 @@ its commands is a run folder. A folder called `diff` is written `./diff`.
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -158,7 +159,10 @@ def verify(  # noqa: PLR0913 - one parameter an option
     old = None if since is None else Certificate.load(since)
     if Path(run).is_file():
         if old is None:
-            raise InputError(f"{run} is a file; give a run folder, or the older certificate with --since")
+            raise InputError(
+                f"{run} is a file; give the run folder, and a certificate with --certificate or --since; "
+                f"a proof about one query is checked with: pbsdk audit check-proof {shlex.quote(run)}"
+            )
         newer = Certificate.load(run)
         added = newer.check_growth(old)
         signed = {str(file): _vouched(each, key, tsa) for file, each in ((since, old), (run, newer))}
@@ -216,6 +220,10 @@ def certify(
     if timestamp is not None:
         certificate = certificate.stamped(timestamp)
     _put(file, certificate.to_json())
+    if file is not None:
+        say(
+            f"{file} certifies {certificate.records:,} records; later: pbsdk audit verify {shlex.quote(run)} --certificate {shlex.quote(str(file))}"
+        )
 
 
 @audit.command(cls=Command)
@@ -248,6 +256,10 @@ def prove(
     against = against if signer is None else against.signed(signer)
     asked = int(query) if query.isdecimal() and len(query) < 20 else query
     _put(file, InclusionProof.of(run, asked, against).to_json())
+    if file is not None:
+        say(
+            f"{file} proves that this query is in the record; anyone can check it: pbsdk audit check-proof {shlex.quote(str(file))}"
+        )
 
 
 @audit.command("check-proof", cls=Command)

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.cli._common import AsJson, Options, read_options, show
+from pbsdk.cli._common import AsJson, Options, show
+from pbsdk.cli._opening import read_options
 from pbsdk.errors import InputError
 
 __all__ = ["doctor"]

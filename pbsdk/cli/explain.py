@@ -14,7 +14,12 @@ from pbsdk.visible import visible
 
 __all__ = ["explain"]
 
-Model = Annotated[Path, typer.Argument(help="A classifier that was saved as JSON.", show_default=False)]
+Model = Annotated[
+    Path,
+    typer.Argument(
+        help="A classifier that was saved as JSON; may be left out where pbsdk.toml names it.", show_default=False
+    ),
+]
 
 
 def explain(
@@ -27,7 +32,7 @@ def explain(
 ) -> None:
     """Show a saved classifier: its prompts, the word for each class, and the weights.
 
-    In a terminal it is as wide as the terminal, and paged (by PAGER, if that is set) where it is longer.
+    It is as wide as the terminal, and paged (by PAGER, if that is set) where it is longer; in a pipe or a file as wide as COLUMNS says, or 100.
 
     Examples:
         pbsdk explain model.json
@@ -40,12 +45,13 @@ def explain(
     explanation = SavedClassifier.load(model).explain()
     if classes:
         explanation = explanation.only(classes)
-    if sys.stdout.isatty() and not as_json:
-        size = shutil.get_terminal_size()
-        text = visible(explanation.fitted_to(size.columns))
-        if text.count("\n") >= size.lines - 1:
-            pydoc.pager(text)
-        else:
-            typer.echo(text)
-        return
-    show(explanation, explanation.to_dict(), as_json=as_json)
+    size = shutil.get_terminal_size(_IN_A_PIPE)
+    text = visible(explanation.fitted_to(size.columns))
+    if sys.stdout.isatty() and not as_json and text.count("\n") >= size.lines - 1:
+        pydoc.pager(text)
+    else:
+        show(text, explanation.to_dict(), as_json=as_json)
+
+
+_IN_A_PIPE = (100, 24)
+"""Columns and lines where no terminal says how many it has."""

@@ -39,13 +39,12 @@ from pbsdk.cli._common import (
     budget_of,
     naming_rows,
     plainly,
-    read_options,
-    remembered,
     room_for,
     rows_of,
     sends,
     show,
 )
+from pbsdk.cli._opening import column_facts, read_options, remembered
 from pbsdk.cli._several import fit_several, fitted_text, load_sets, result_of
 from pbsdk.errors import InputError
 
@@ -209,6 +208,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
             checked = None if dev is None else rows_of(validation or data, dev)
             with naming_rows(texts=rows_of(data, train), validation_texts=checked):
                 clf.fit(train.examples, train.labels, validation=held_out)
+            clf.facts_ = clf.facts_.model_copy(update=column_facts(whole))
             clf.save(output, backend=remembered(backend, options))
             if dev is not None:  # they chose the number of rounds, and their accuracy is reported
                 warn_of_reuse(read_examples(dev.examples), choosers(prompts))
@@ -219,6 +219,7 @@ def fit(  # noqa: PLR0913 - a command's options are its parameters
                 "saved": str(output),
                 "run": str(lm.ledger.folder),
                 "train": len(train),
+                "left_out": [place for each in (whole, given) if each is not None for place in each.left_out],
                 "validation": 0 if dev is None else len(dev),
                 "head": clf.head_name_,
                 "learners": clf.fitted_.size,
@@ -294,25 +295,34 @@ def _origin(result: dict[str, Any]) -> str:
     return f"{result['learners']} learners from {result['train']} texts, {result['validation']} for validation"
 
 
+def _without(left_out: list[str]) -> str:
+    if not left_out:
+        return ""
+    said = ", ".join(left_out[:_SHOWN]) + (", ..." if len(left_out) > _SHOWN else "")
+    return f" ({len(left_out)} without a text or a label left out: {said})"
+
+
+_SHOWN = 5
+"""How many rows that were left out are named."""
+
+
 def _tried_text(selection: Selection | None, saved: str) -> str:
     """Say what `auto` tried, and why it chose as it did."""
     if selection is None:
         return ""
-    return (
-        f"\n\nWhat it tried: the first of {len(selection.tried)} (pbsdk explain {saved} has all)\n{selection.brief()}"
-    )
+    return f"\n\nWhat it tried: the best of {len(selection.tried)} (pbsdk explain {saved} has all)\n{selection.brief()}"
 
 
 def _fit_text(result: dict[str, Any], estimate: Estimate | None, selection: Selection | None, screened: str) -> str:
     column = max(15, *map(len, result["words"])) + 1
     words = "\n".join(f"  {label:<{column}}{', '.join(said)}" for label, said in result["words"].items())
     return f"""\
-{result["head"]}: {_origin(result)}, on {result["model"]}{screened}
+{result["head"]}: {_origin(result)}{_without(result["left_out"])}, on {result["model"]}{screened}
 {_accuracy_text(result, estimate)}{_tried_text(selection, result["saved"])}
 
 Words by which a class is recognised
 {words}
 
-{result["audit"]["verdict"]}; {result["sent_now"]} queries sent this time
+{result["audit"]["verdict"]}; {result["sent_now"]:,} queries sent this time
 The classifier is in {result["saved"]} (try: pbsdk explain {result["saved"]}),
 the record of every query in {result["run"]} (try: pbsdk audit {result["run"]})."""

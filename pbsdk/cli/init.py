@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+from collections import Counter
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,22 +13,26 @@ import typer
 
 from pbsdk.cli._common import (
     Backend,
+    Delimiter,
+    Encoding,
     LabelColumn,
+    Missing,
     Options,
     PairColumn,
     TextColumn,
     amount,
     budget_of,
     cure_of,
-    plain,
     plainly,
-    read_options,
     say,
 )
+from pbsdk.cli._opening import read_options
 from pbsdk.cli._settings import FILE, Settings
 from pbsdk.errors import BackendError, InputError, SetupError
+from pbsdk.formatting import aligned
 
 if TYPE_CHECKING:
+    from pbsdk.data.columns import Roles
     from pbsdk.data.loading import LabelledTexts
     from pbsdk.metering.plan import Plan
 
@@ -41,6 +48,9 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
     text_column: TextColumn = None,
     pair_column: PairColumn = None,
     label_column: LabelColumn = None,
+    missing: Missing = "refuse",
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
     backend: Backend = None,
     option: Options = None,
     prompts: Annotated[
@@ -82,21 +92,21 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
         pbsdk init tickets.csv --backend fake --money 5 --price-per-1k-tokens 0.02 --no-ask --force
     """
     asks = sys.stdin.isatty() if ask is None else ask
-    with plainly():
+    with plainly(missing="--missing drop"):
         if FILE.exists() and not force and not (asks and typer.confirm(f"{FILE} is there already. Replace it?")):
             raise InputError(f"{FILE} is there already; give --force to replace it")
-        file, texts, columns = _table(data, [text_column, pair_column, label_column], ask=asks)
+        names = {"text": text_column, "pair": pair_column, "label": label_column}
+        form = {"missing": missing, "encoding": encoding, "delimiter": delimiter}
+        file, texts = _table(data, names, form, ask=asks)
         name = backend or _backend(ask=asks)
-        pool = prompts or (typer.prompt("Prompts (a pool's name or file)", default="topic") if asks else "topic")
-        passes = (
-            budget if budget is not None else (typer.prompt("Passes per text", default=10, type=int) if asks else 10)
-        )
+        pool = prompts or (_ask("Prompts (a pool's name or file)", default="topic") if asks else "topic")
+        passes = budget if budget is not None else (_ask("Passes per text", default=10, type=int) if asks else 10)
         prices = {"price_per_pass": price_per_pass, "price_per_1k_tokens": price_per_1k_tokens}
         if money is None and asks:
             money, prices = _money(prices)
         settings = Settings.model_validate(
             {
-                "data": {"file": file, **columns},
+                "data": {"file": file, **_reading(texts.roles, form)},
                 "model": {"backend": name, "options": read_options(option)},
                 "fit": {"prompts": pool, "output": str(output)},
                 "run": {"folder": str(run or Path("runs") / Path(file).stem)},
@@ -109,32 +119,49 @@ def init(  # noqa: PLR0913 - a command's options are its parameters
             FILE.write_text(settings.to_toml(), encoding="utf-8")
         except OSError as error:
             raise InputError(f"{FILE} can't be written: {error.strerror}") from error
-    classes = ", ".join(f"{label} ({texts.labels.count(label)})" for label in texts.classes)
-    say(
-        f"{len(texts)} texts of {len(texts.classes)} classes: {classes}\n\n{found}\n\n{FILE} is written. Next: pbsdk fit"
-    )
+    say(f"{_counted(texts)}\n\n{found}\n\n{FILE} is written. Next: pbsdk fit")
 
 
-def _table(
-    given: str | None, columns: list[str | None], *, ask: bool
-) -> tuple[str, LabelledTexts, dict[str, str | None]]:
-    """Return the file, its texts, and the columns that have to be named."""
+def _counted(texts: LabelledTexts) -> str:
+    """Return the classes with their counts, on a line each if there are many."""
+    counts = Counter(texts.labels)
+    said = f"{len(texts)} texts of {len(counts)} classes"
+    few = ", ".join(f"{label} ({count})" for label, count in counts.items())
+    if len(few) <= _LINE:
+        return f"{said}: {few}"
+    return f"{said}\n{aligned([(f'  {label}', str(count)) for label, count in counts.most_common()])}"
+
+
+_LINE = 80
+
+
+def _reading(roles: Roles | None, form: dict[str, Any]) -> dict[str, Any]:
+    """Return how the table is read, as the file says it: columns by name, since a table of new texts may have others too."""
+    names = {} if roles is None else {f"{key}_column": value for key, value in asdict(roles).items()}
+    return names | {key: value for key, value in form.items() if value != _USUAL[key]}
+
+
+_USUAL = {"missing": "refuse", "encoding": "utf-8", "delimiter": None}
+
+
+def _table(given: str | None, names: dict[str, Any], form: dict[str, Any], *, ask: bool) -> tuple[str, LabelledTexts]:
+    """Return the file and its texts."""
     from pbsdk.data.loading import load_table
 
     if given is None and not ask:
         raise InputError("name the file that holds your labelled texts, as in: pbsdk init tickets.csv")
-    file = given or typer.prompt("Which file holds your labelled texts?")
-    names: dict[str, Any] = dict(zip(("text", "pair", "label"), columns, strict=True))
+    file = given or _ask("Which file holds your labelled texts?")
     while True:
         try:
-            texts = load_table(file, **names)
+            texts = load_table(file, **names, **form)
         except InputError as error:
             if not ask or error.setting not in names or names[error.setting] is not None:
                 raise
-            say(plain(error))
-            names[error.setting] = typer.prompt(f"Which column holds the {error.setting}?")
+            say(f"{error.problem.rpartition(';')[0]}.")
+            likely = ast.literal_eval(error.value) if error.value else None
+            names[error.setting] = _ask(f"Which column holds the {error.setting}?", likely)
         else:
-            return file, texts, {f"{key}_column": value for key, value in names.items()}
+            return file, texts
 
 
 def _backend(*, ask: bool) -> str:
@@ -144,13 +171,18 @@ def _backend(*, ask: bool) -> str:
         return default_name()
     for one in available():
         say(f"  {one.name:<14}{one.problem or one.about}")
-    answer: str = typer.prompt("Which model's backend?", default=default_name())
+    answer: str = _ask("Which model's backend?", default=default_name())
     return answer
+
+
+def _ask(question: str, default: Any = None, **settings: Any) -> Any:
+    """Ask; a question mark ends a question."""
+    return typer.prompt(question, default=default, prompt_suffix=" " if question.endswith("?") else ": ", **settings)
 
 
 def _money(prices: dict[str, float | None]) -> tuple[float | None, dict[str, float | None]]:
     """Ask for the limit and, if there is one and no price, for what tokens cost."""
-    answer = typer.prompt("The most that it may cost (leave empty for no limit)", default="", show_default=False)
+    answer = _ask("The most that it may cost (leave empty for no limit)", default="", show_default=False)
     if not answer:
         return None, prices
     try:
@@ -158,7 +190,7 @@ def _money(prices: dict[str, float | None]) -> tuple[float | None, dict[str, flo
     except ValueError as error:
         raise InputError(f"{answer!r} is no amount; give a number, such as 5") from error
     if not any(prices.values()):
-        prices = {**prices, "price_per_1k_tokens": typer.prompt("What do 1,000 tokens cost?", type=float)}
+        prices = {**prices, "price_per_1k_tokens": _ask("What do 1,000 tokens cost?", type=float)}
     return money, prices
 
 

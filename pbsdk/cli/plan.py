@@ -35,16 +35,15 @@ from pbsdk.cli._common import (
     Tokens,
     Total,
     budget_of,
-    connected,
     cure_of,
     naming_rows,
     plainly,
-    read_options,
     rows_of,
     say,
     show,
     typed,
 )
+from pbsdk.cli._opening import column_facts, connected, familiar, read_options
 from pbsdk.errors import InputError
 
 if TYPE_CHECKING:
@@ -141,7 +140,10 @@ def plan(  # noqa: PLR0913 - a command's options are its parameters
         sets = [
             None if file is None else load_table(file, label=label_column, **reading) for file in (train, validation)
         ]
-        asked = None if predict is None else _Streamed(predict, stream_table(predict, labelled=False, **reading))
+        known = list(column_facts(sets[0]).values()) if sets[0] else familiar(model) if model else []
+        asked = None
+        if predict is not None:
+            asked = _Streamed(predict, stream_table(predict, labelled=False, familiar=known, **reading))
         with connected(model, backend, read_options(option), run=run, budget=limits, asks=False) as lm:
             classifier = (
                 PromptBoostingClassifier(

@@ -38,19 +38,18 @@ from pbsdk.cli._common import (
     Tokens,
     Total,
     budget_of,
-    connected,
     naming_rows,
     plainly,
-    read_options,
     rows_of,
     say,
     sends,
     show,
     typed,
 )
+from pbsdk.cli._opening import connected, familiar, read_options
 from pbsdk.cli._retry import beside, earlier_rows, merged
 from pbsdk.cli._several import SEPARATOR, joined
-from pbsdk.cli._verdicts import Verdicts
+from pbsdk.cli._verdicts import Verdicts, warn_of_known
 from pbsdk.errors import InputError
 from pbsdk.plugins import ENGINES
 from pbsdk.visible import visible_json
@@ -217,6 +216,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             "text": text_column,
             "pair": pair_column,
             "label": label_column,
+            "familiar": familiar(model),
             "labelled": label_column is not None,
             "labels": saved.classes if label_column is not None else None,
             "missing": "refuse" if on_error == "fail" else "keep",
@@ -235,13 +235,13 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
         verdicts.keep(kept.values() if kept else ())
         with (
             connected(model, backend, options, run=run, budget=limits, engine=engine) as lm,
-            naming_rows(texts=None if files or kept else rows_of(data, texts)),
+            naming_rows(texts=None if files else rows_of(data, texts.take(_places(texts, kept or ())))),
         ):
             before = sends(lm.audit())
             # One bar for all files, not one for each chunk.
             clf = load_classifier(model, lm, markers=markers, progress=False if files else progress)
-            if precision is not None or abstain_below is not None:
-                verdicts.least = clf.threshold(precision=precision, abstain_below=abstain_below).value
+            warn_of_known(texts, str(lm.ledger.folder))
+            verdicts.least = _least(clf, precision, abstain_below)
             early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
             if files:
                 asked = partial(_asked, clf, kept=(), on_error=on_error)
@@ -288,6 +288,13 @@ def _saved(model: Path, *, of_one_label: bool) -> SavedClassifier:
     return saved
 
 
+def _least(clf: PromptBoostingClassifier, precision: float | None, abstain_below: float | None) -> float:
+    """Return below which confidence a row gets no label."""
+    if precision is None and abstain_below is None:
+        return 0.0
+    return clf.threshold(precision=precision, abstain_below=abstain_below).value
+
+
 def _summary(lm: MeteredBackend, verdicts: Verdicts, before: int) -> dict[str, Any]:
     """Return what a script wants to know of a prediction, after `before` queries had been sent."""
     report, tally = lm.audit(), verdicts.tally
@@ -307,7 +314,7 @@ def _summary(lm: MeteredBackend, verdicts: Verdicts, before: int) -> dict[str, A
 def _told(verdicts: Verdicts, result: Mapping[str, Any], more: Iterable[object], cure: str) -> str:
     """Return what a person wants to know of a prediction, with a line for each of what else there is to say."""
     tally = verdicts.tally
-    counts = f"{tally['']} texts predicted, {result['sent_now']} queries sent this time; {result['verdict']}"
+    counts = f"{tally['']:,} texts predicted, {result['sent_now']:,} queries sent this time; {result['verdict']}"
     complaint = f"{tally}; {cure} asks about them again" if tally.failed else ""
     return "\n".join(filter(None, [str(verdicts), counts, *(str(line) for line in more if line), complaint]))
 
@@ -350,11 +357,16 @@ def _asked(
     clf: PromptBoostingClassifier, texts: LabelledTexts, kept: Container[int], on_error: OnError
 ) -> Iterator[Prediction]:
     """Yield what the classifier says of each text that has no prediction yet."""
-    places = [at for at in range(len(texts)) if at not in kept]
+    places = _places(texts, kept)
     on_error = "fail" if on_error == "fail" else "record"  # what is skipped is counted
     separator = getattr(clf.facts_, SEPARATOR, ";")
     for one in clf.predict_iter([texts.examples[at] for at in places], on_error=on_error):
         yield replace(one, row=places[one.row], label=joined(one.label, separator))
+
+
+def _places(texts: LabelledTexts, kept: Container[int]) -> list[int]:
+    """Return which texts have no prediction yet."""
+    return [at for at in range(len(texts)) if at not in kept]
 
 
 def _settled(early: EarlyPredictions) -> Iterator[Prediction]:

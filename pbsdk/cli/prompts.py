@@ -24,12 +24,12 @@ from pbsdk.cli._common import (
     Split,
     TextColumn,
     plainly,
-    read_options,
     room_for,
     say,
     show,
 )
 from pbsdk.cli._help import Command, new_app
+from pbsdk.cli._opening import read_options
 from pbsdk.errors import InputError, TemplateError
 
 if TYPE_CHECKING:

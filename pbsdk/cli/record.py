@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from pbsdk.cli._common import AsJson, Backend, Options, RunFolder, plainly, read_options, room_for, show
+from pbsdk.cli._common import AsJson, Backend, Options, RunFolder, plainly, room_for, show
+from pbsdk.cli._opening import read_options
 
 __all__ = ["record"]
 

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.cli._common import AsJson, Options, Progress, plainly, read_options, say, show
+from pbsdk.cli._common import AsJson, Options, Progress, plainly, say, show
+from pbsdk.cli._opening import read_options
 from pbsdk.errors import InputError, MissingExtra, UnknownBackend
 from pbsdk.reproduce.figures import ROWS
 

@@ -10,17 +10,8 @@ from typing import Annotated
 import typer
 
 from pbsdk.cli import _completion
-from pbsdk.cli._common import (
-    Money,
-    Options,
-    PricePer1kTokens,
-    PricePerPass,
-    Tokens,
-    Total,
-    plainly,
-    read_options,
-    say,
-)
+from pbsdk.cli._common import Money, Options, PricePer1kTokens, PricePerPass, Tokens, Total, plainly, say
+from pbsdk.cli._opening import read_options
 from pbsdk.errors import InputError
 from pbsdk.plugins import SERVERS
 

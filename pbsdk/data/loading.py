@@ -12,33 +12,22 @@ and the remedy: half a data set is worse than none.
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from pbsdk.data.columns import Roles, did_you_mean, with_likely_column
 from pbsdk.data.files import SUFFIXES, Table, TextFormat, read_columns
 from pbsdk.data.standard_input import STANDARD_INPUT, standard_input
 from pbsdk.errors import InputError, MissingExtra
 
-__all__ = ["LabelledTexts", "Roles", "existing_file", "load_hub", "load_table"]
+__all__ = ["LabelledTexts", "existing_file", "load_hub", "load_table", "texts_of"]
 
 Label = str | int | float | bool
 Missing = Literal["refuse", "drop", "keep"]
-
-_PAIRS = (
-    ("text", "text_pair"),
-    ("text1", "text2"),
-    ("sentence1", "sentence2"),
-    ("question1", "question2"),
-    ("premise", "hypothesis"),
-    ("question", "sentence"),
-)
-_TEXTS = ("text", "sentence", "review", "question", "message", "content", "comment", "tweet", "body", "utterance")
-_LABELS = ("label", "labels", "category", "class", "target", "intent", "sentiment", "topic", "label_text")
 
 
 @dataclass(frozen=True)
@@ -51,6 +40,8 @@ class LabelledTexts:
     """The columns that they came from."""
     rows: Sequence[int] = field(default=(), compare=False, repr=False)
     """Which row of the table each of them is, from 0."""
+    roles: Roles | None = field(default=None, compare=False, repr=False)
+    """Which columns they stand in."""
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -70,7 +61,15 @@ class LabelledTexts:
         chosen = list(rows)
         labels = [self.labels[row] for row in chosen] if self.labels else []
         rows = [self.rows[row] for row in chosen] if self.rows else ()
-        return LabelledTexts([self.examples[row] for row in chosen], labels, self.table, rows)  # type: ignore[arg-type] # one kind
+        examples: Any = [self.examples[row] for row in chosen]
+        return replace(self, examples=examples, labels=labels, rows=rows)
+
+    @property
+    def left_out(self) -> list[str]:
+        """Where the table's rows are that were not taken."""
+        taken = set(self.rows)
+        count = len(next(iter(self.table.values()), ()))
+        return [self.table.place(row) for row in range(count) if row not in taken]
 
     def place(self, at: int) -> str:
         """Say where one of them is in its table."""
@@ -91,6 +90,7 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
     delimiter: str | None = None,
     quotes: bool = True,
     columns: Sequence[str] | None = None,
+    familiar: Sequence[str] = (),
 ) -> LabelledTexts:
     """Load labelled texts.
 
@@ -108,46 +108,29 @@ def load_table(  # noqa: PLR0913 - independent settings, all keywords
         delimiter: what separates a text file's fields; None finds it in the first line.
         quotes: False if quotation marks in a CSV or TSV file are plain characters.
         columns: the columns' names, for a CSV or TSV file without a header.
+        familiar: the column of texts, or both for pairs, to take if they are there and no other is named.
     """
     name, table = _read(source, split, TextFormat(encoding, delimiter, quotes, columns))
-    found = Roles.choose(name, list(table), text=text, label=label, pair=pair, labelled=labelled)
+    try:
+        found = Roles.choose(name, list(table), text=text, label=label, pair=pair, labelled=labelled, familiar=familiar)
+    except InputError as error:
+        raise with_likely_column(error, table, taken={text, pair, label}) from error
     if not len(table[found.text]):
         raise InputError(f"{name} has no rows; there must be at least one text")
     known = None if labels is None else list(labels)
-    loaded = found.texts_of(name, table, labels=known, missing=missing)
+    loaded = texts_of(name, table, found, labels=known, missing=missing)
     if not len(loaded):
         raise InputError(f"{name} has no complete row")
     return loaded
 
 
-@dataclass(frozen=True)
-class Roles:
-    """Which columns of a table hold texts, second texts and labels."""
-
-    text: str
-    pair: str | None = None
-    label: str | None = None
-
-    @classmethod
-    def choose(  # noqa: PLR0913 - independent settings, all keywords
-        cls,
-        name: str,
-        columns: Sequence[str],
-        *,
-        text: str | None = None,
-        label: str | None = None,
-        pair: str | None = None,
-        labelled: bool = True,
-    ) -> Roles:
-        """Take the columns that are named, and find the others by their usual names."""
-        target = _choose_label(columns, label, {text, pair}, name) if labelled else None
-        return cls(*_choose_texts(columns, text, pair, target, name), target)
-
-    def texts_of(self, name: str, table: Table, *, labels: Sequence[Any] | None, missing: Missing) -> LabelledTexts:
-        """Return a table's texts and labels; none of its rows may be complete."""
-        if missing == "keep":
-            return _every_row(table, self.text, self.pair, self.label, labels)
-        return _whole_rows(table, self, labels, missing, name)
+def texts_of(name: str, table: Table, roles: Roles, *, labels: Sequence[Any] | None, missing: Missing) -> LabelledTexts:
+    """Return a table's texts and labels; none of its rows may be complete."""
+    if missing == "keep":
+        found = _every_row(table, roles.text, roles.pair, roles.label, labels)
+    else:
+        found = _whole_rows(table, roles, labels, missing, name)
+    return replace(found, roles=roles)
 
 
 def _whole_rows(table: Table, roles: Roles, labels: Sequence[Any] | None, missing: Missing, name: str) -> LabelledTexts:
@@ -226,7 +209,7 @@ def existing_file(source: str | Path) -> Path:
     if not path.is_file():
         what = "is a folder, not a file" if path.is_dir() else "doesn't exist"
         near = [entry.name for entry in path.parent.iterdir()] if path.parent.is_dir() else []
-        raise InputError(f"the file {source} {what}{_did_you_mean(path.name, near)}; check the path")
+        raise InputError(f"the file {source} {what}{did_you_mean(path.name, near)}; check the path")
     return path
 
 
@@ -253,47 +236,6 @@ def load_hub(name: str, *, split: str | None = None, config: str | None = None) 
         ) from error
 
 
-def _choose_label(names: Sequence[str], given: str | None, taken: set[str | None], table: str) -> str:
-    if given is None:
-        return _guess(names, _LABELS, taken.union(name for name in names if name.lower() in _TEXTS), "label", table)
-    return _existing(given, names, table)
-
-
-def _choose_texts(
-    names: Sequence[str], text: str | None, pair: str | None, target: str | None, table: str
-) -> tuple[str, str | None]:
-    second = None if pair is None else _existing(pair, names, table)
-    if text is not None:
-        return _existing(text, names, table), second
-    free = {name.lower(): name for name in names if name not in {target, pair}}
-    both = [(free[one], free[other]) for one, other in _PAIRS if one in free and other in free]
-    if pair is None and len(both) == 1:
-        return both[0]
-    return _guess(names, _TEXTS, {target, pair}, "text", table), second
-
-
-def _existing(name: str, names: Sequence[str], table: str) -> str:
-    if name in names:
-        return name
-    only = names[0] if len(names) == 1 else ""
-    mark = next((mark for mark in (";", "\t", ",", "|") if mark in only), None)
-    problem = f"{table} has no column {name!r}{_did_you_mean(name, names)}; it has {', '.join(names) or 'none'}"
-    if mark is None:
-        raise InputError(problem)
-    raise InputError(f"{problem}; if {mark!r} separates its fields, say", setting="delimiter", value=repr(mark))
-
-
-def _guess(names: Sequence[str], usual: Sequence[str], taken: set[str | None], what: str, table: str) -> str:
-    free = [name for name in names if name not in taken]
-    found = [name for name in free if name.lower() in usual]
-    if len(found) == 1:
-        return found[0]
-    if not found and len(free) == 1 and len(names) <= 2:
-        return free[0]
-    doubt = f"{' and '.join(found)} could all be" if found else "none of the columns is surely"
-    raise InputError(f"{doubt} the {what} in {table}, which has {', '.join(names) or 'none'}; say", setting=what)
-
-
 def _values(dataset: Any, column: str) -> list[Any]:
     """Return a Hugging Face data set's column, with classes by name; it marks a missing label with -1."""
     names = getattr((getattr(dataset, "features", None) or {}).get(column), "names", None)
@@ -316,8 +258,8 @@ def _complete_rows(table: Table, chosen: Sequence[str], target: str | None, miss
             rows.append(row)
         elif missing == "refuse":
             raise InputError(
-                f"{table.place(row)} of {name} has no value in the column {lacking[0]!r}"
-                f"{_written(table[lacking[0]][row])}; fill it in, or leave such rows out with",
+                f"{table.place(row)} of {name} has {_written(table[lacking[0]][row])} in the column {lacking[0]!r}; "
+                "fill it in, or leave such rows out with",
                 setting="missing",
                 value='"drop"',
             )
@@ -330,7 +272,7 @@ def _says_nothing(label: Any) -> bool:
 
 
 def _written(value: Any) -> str:
-    return f" but {value!r}" if isinstance(value, str) and value else ""
+    return f"{value!r}, which is no label," if isinstance(value, str) and value else "no value"
 
 
 def _warn_of_doubt(examples: Sequence[Any], labels: Sequence[Any], places: Sequence[str], name: str) -> None:
@@ -375,11 +317,6 @@ def _refuse_unknown(found: Sequence[Any], places: Sequence[str], known: Sequence
     for place, value in zip(places, found, strict=False):
         if value not in known:
             raise InputError(
-                f"{place} has the unknown label {value!r}{_did_you_mean(value, known)}; "
+                f"{place} has the unknown label {value!r}{did_you_mean(value, known)}; "
                 f"the labels are {', '.join(map(repr, known))}"
             )
-
-
-def _did_you_mean(name: Any, names: Iterable[Any]) -> str:
-    close = difflib.get_close_matches(str(name), [str(known) for known in names], n=1)
-    return f" (did you mean {close[0]!r}?)" if close else ""

@@ -16,8 +16,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from pbsdk.data.columns import Roles
 from pbsdk.data.files import TextFormat, read_chunks
-from pbsdk.data.loading import LabelledTexts, Missing, Roles, existing_file
+from pbsdk.data.loading import LabelledTexts, Missing, existing_file, texts_of
 from pbsdk.errors import InputError
 
 __all__ = ["CHUNK", "stream_table"]
@@ -40,6 +41,7 @@ def stream_table(  # noqa: PLR0913 - independent settings, all keywords
     delimiter: str | None = None,
     quotes: bool = True,
     columns: Sequence[str] | None = None,
+    familiar: Sequence[str] = (),
 ) -> Iterator[LabelledTexts]:
     """Load a file's labelled texts a chunk at a time, so that memory holds one chunk however long the file is.
 
@@ -58,13 +60,16 @@ def stream_table(  # noqa: PLR0913 - independent settings, all keywords
         delimiter: what separates a text file's fields.
         quotes: False if quotation marks are plain characters.
         columns: the columns' names, for a file without a header.
+        familiar: the column of texts, or both for pairs, to take if they are there and no other is named.
     """
     path = existing_file(source)
     name = f"the file {path.name}"
     found, known, count = None, None if labels is None else list(labels), 0
     for table in read_chunks(path, TextFormat(encoding, delimiter, quotes, columns), rows):
-        found = found or Roles.choose(name, list(table), text=text, label=label, pair=pair, labelled=labelled)
-        loaded = found.texts_of(name, table, labels=known, missing=missing)
+        found = found or Roles.choose(
+            name, list(table), text=text, label=label, pair=pair, labelled=labelled, familiar=familiar
+        )
+        loaded = texts_of(name, table, found, labels=known, missing=missing)
         count += len(loaded)
         yield loaded
     if not count:

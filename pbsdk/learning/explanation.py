@@ -74,8 +74,11 @@ class Explanation:
         return repr(f"…{word}" if row.answered and self._is_piece(word) else word)
 
     def words(self, label: Any, count: int = 8) -> list[str]:
-        """Return the words of the model by which a class is recognised, weightiest first."""
-        return list(self.weights(label))[:count]
+        """Return the words of the model by which a class is recognised, weightiest first, each in its weightiest spelling."""
+        spellings: dict[str, str] = {}
+        for word in self.weights(label):
+            spellings.setdefault(word.casefold(), word)
+        return list(spellings.values())[:count]
 
     def only(self, labels: Sequence[str]) -> Explanation:
         """Return the table for these classes alone, which are named as they are printed."""
@@ -88,21 +91,37 @@ class Explanation:
         return replace(self, classes=tuple(self.classes[place] for place in places), rows=rows)
 
     def fitted_to(self, width: int) -> str:
-        """Return the table where it fits on lines so wide, and otherwise each prompt with its words, class by class."""
+        """Return the table where it fits on lines so wide; otherwise the words of each class, then each prompt with its words."""
         table = aligned([self._header(), *self._cells()])
         if max(map(len, table.splitlines())) > width:
-            table = "\n\n".join(self._block(at, row, width) for at, row in enumerate(self.rows, 1))
+            blocks = (self._block(at, row, width) for at, row in enumerate(self.rows, 1))
+            table = "\n\n".join([*self._summary(width), *blocks])
         note = "\n".join(line for said in self.note.splitlines() for line in wrap(said, width) or [""])
         return f"{table}\n\n{note}" if note else table
 
+    def _summary(self, width: int) -> list[str]:
+        """Return the words of each class, if any are the model's."""
+        if not any(row.answered for row in self.rows):
+            return []
+        names = self._names(width // 2)
+        lines = wrap("Words by which a class is recognised", width)
+        for name, label in zip(names, self.classes, strict=True):
+            indent = " " * (len(name) + 4)
+            said = one_line(", ".join(self.words(label)))
+            lines += wrap(said, width, initial_indent=f"  {name}  ", subsequent_indent=indent)
+        return ["\n".join(lines)]
+
     def _block(self, at: int, row: LearnerRow, width: int) -> str:
         lines = wrap(one_line(f"{at}. {row.prompt} (weight {row.weight:.3f})"), width)
-        names = [one_line(str(label)) for label in self.classes]
-        column = min(max(map(len, names)), max(9, width - 24))
-        for name, word in zip(names, row.words, strict=True):
-            label = name if len(name) <= column else f"{name[: column - 6]}…{name[-5:]}"  # numbers tend to come last
-            lines.append(f"  {label:<{column}}  {one_line(self._cell(row, word))}")
+        for name, word in zip(self._names(width - 24), row.words, strict=True):
+            lines.append(f"  {name}  {one_line(self._cell(row, word))}")
         return "\n".join(lines)
+
+    def _names(self, most: int) -> list[str]:
+        """Return the labels in a column, shortened in the middle where they are longer than `most`: numbers tend to come last."""
+        names = [one_line(str(label)) for label in self.classes]
+        column = min(max(map(len, names)), max(9, most))
+        return [f"{name if len(name) <= column else f'{name[: column - 6]}…{name[-5:]}':<{column}}" for name in names]
 
     def to_dict(self) -> dict[str, Any]:
         """Return the table as plain data."""

@@ -55,9 +55,9 @@ class Selection(BaseModel):
         """Why this was chosen, in a sentence."""
         used = [one for one in self.tried if one.weight > 0]
         best = min(self.tried, key=lambda one: one.loss)
-        said = f"the lowest loss on examples left out has {best.head} ({best.said()})"
+        said = f"On examples left out, {best.head} ({best.said()}) has the lowest loss"
         if len(used) > 1:
-            said += f"; {len(used)} attempts are too close to tell apart and are averaged"
+            said += f"; {len(used)} attempts are too close to tell apart, and are averaged"
         return f"{said}."
 
     @property

@@ -18,7 +18,7 @@ from typing import Any, Self
 from pbsdk.backend import ModelIdentity
 from pbsdk.errors import LedgerCorrupted, PbsdkError
 from pbsdk.ledger import forking
-from pbsdk.ledger.budget import QueryBudget, Totals
+from pbsdk.ledger.budget import FIT, QueryBudget, Totals
 from pbsdk.ledger.chain import FIELDS, FORMAT, GENESIS
 from pbsdk.ledger.places import locate, open_view
 
@@ -105,6 +105,18 @@ class LedgerReader:
             marks = ",".join("?" * len(part))
             statement = f"SELECT query FROM {table} WHERE query IN ({marks})"  # noqa: S608 - our own names
             found.update(str(key) for (key,) in self.select(statement, *part))
+        return found
+
+    def fitted(self, examples: Sequence[str]) -> set[str]:
+        """Return which examples, named by their digests, were trained or validated on."""
+        found: set[str] = set()
+        for at in range(0, len(examples), _AT_ONCE):
+            part = examples[at : at + _AT_ONCE]
+            marks = ",".join("?" * len(part))
+            statement = (
+                f"SELECT DISTINCT example FROM passes WHERE scope = ? AND sent > failed AND example IN ({marks})"  # noqa: S608 - marks alone
+            )
+            found.update(str(example) for (example,) in self.select(statement, FIT, *part))
         return found
 
     def meta(self) -> dict[str, str]:

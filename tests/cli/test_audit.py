@@ -86,7 +86,7 @@ def test_certificates_are_signed_checked_and_shown_to_have_only_grown(trained, t
     refused = called("audit", "verify", run, "--certificate", "plain.json", "--key", "alice.key.pub")
     assert (refused.returncode, "is not signed by example.com/alice" in refused.stderr) == (4, True)
     assert "give one with --certificate" in called("audit", "verify", run, "--key", "alice.key.pub").stderr
-    assert "give a run folder, or the older certificate" in called("audit", "verify", "two.json").stderr
+    assert "pbsdk audit check-proof two.json" in called("audit", "verify", "two.json").stderr
 
 
 def test_one_query_is_proved_and_checked_without_the_ledger(trained, tmp_path):
@@ -94,6 +94,7 @@ def test_one_query_is_proved_and_checked_without_the_ledger(trained, tmp_path):
     assert called("audit", "certify", trained / "run", certificate).returncode == 0
     made = called("audit", "prove", trained / "run", "--query", "7", "--certificate", certificate, proof)
     assert (made.returncode, made.stderr) == (0, "")
+    assert made.stdout.endswith(f"anyone can check it: pbsdk audit check-proof {proof}\n")
     shown = called("audit", "check-proof", proof)
     assert "record 7 of " in shown.stdout
     assert "who made this checkpoint is not known" in shown.stdout

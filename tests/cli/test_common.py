@@ -2,7 +2,8 @@
 
 import pytest
 
-from pbsdk.cli._common import plainly, read_options
+from pbsdk.cli._common import plainly
+from pbsdk.cli._opening import read_options
 from pbsdk.errors import BudgetExceeded, InputError
 
 
@@ -21,8 +22,27 @@ def test_every_limit_is_cured_by_its_option(limit, cure):
 
 
 def test_python_cures_become_options():
-    with pytest.raises(InputError, match=r"leave such rows out with --missing drop, which fit has$"), plainly():
+    with (
+        pytest.raises(InputError, match=r"leave such rows out with --missing drop, which fit and plan have$"),
+        plainly(),
+    ):
         raise InputError("leave such rows out with", setting="missing", value='"drop"')
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "typed"),
+    [
+        ("encoding", "cp1252", "--encoding cp1252"),
+        ("delimiter", ";", "--delimiter ';'"),
+        ("delimiter", "\t", r"--delimiter $'\t'"),
+        ("label", "who does it", "--label-column 'who does it'"),
+        ("text", "request", "--text-column request"),
+    ],
+)
+def test_a_value_is_written_as_a_shell_takes_it(setting, value, typed):
+    with pytest.raises(InputError) as said, plainly():
+        raise InputError("name it with", setting=setting, value=repr(value))
+    assert str(said.value) == f"name it with {typed}"
 
 
 @pytest.mark.parametrize("name", ["api_key", "api-key", "token", "hf_token", "password", "client_secret"])

@@ -26,8 +26,8 @@ def test_fit_saves_a_classifier_and_says_what_it_learned_and_cost(fitted):
     for label in ("account", "billing", "shipping", "technical"):
         assert f"  {label} " in shown.stdout
     assert "within budget: at most 10 of 10 passes per example" in shown.stdout
-    assert "1280 queries sent this time" in shown.stdout
-    again = pbsdk(
+    assert "1,280 queries sent this time" in shown.stdout
+    again = called(
         "fit", work / "train.csv", "--validation", work / "dev.csv", *arguments, "--output", work / "n.json", "--json"
     )
     found = json.loads(again.stdout)
@@ -40,20 +40,20 @@ def test_fit_saves_a_classifier_and_says_what_it_learned_and_cost(fitted):
 
 def test_prompts_show_demonstrations_and_plan_foretells_what_is_left_out(work, tmp_path):
     common = columns("--run", tmp_path / "run", "--prompts", "topic-shown", "--demonstrations", "2", "--seed", "5")
-    planned = pbsdk("plan", work / "train.csv", "--validation", work / "dev.csv", *common, "--json")
+    planned = called("plan", work / "train.csv", "--validation", work / "dev.csv", *common, "--json")
     fit = json.loads(planned.stdout)["steps"][-1]
     model = tmp_path / "m.json"
     rest = ("--rounds", "5", "--output", model, "--json")
-    shown = pbsdk("fit", work / "train.csv", "--validation", work / "dev.csv", *common, *rest)
+    shown = called("fit", work / "train.csv", "--validation", work / "dev.csv", *common, *rest)
     assert shown.returncode == 0, shown.stderr
     assert json.loads(shown.stdout)["sent_now"] == fit["passes"] == 1280 - 10 * 4 * 2
     assert [len(some) for some in json.loads(model.read_text("utf-8"))["demonstrations"]] == [8] * 10
-    predicted = pbsdk("predict", model, work / "train.csv", *columns("--run", tmp_path / "run"))
+    predicted = called("predict", model, work / "train.csv", *columns("--run", tmp_path / "run"))
     assert predicted.returncode == 0, predicted.stderr
     assert len(predicted.stdout.splitlines()) == 64
     some = tmp_path / "some.csv"
     some.write_text("message,department\na,x\nb,y\nc,x\nd,y\n", encoding="utf-8")
-    refused = pbsdk("fit", some, *common, "--validation-share", "0", "--output", tmp_path / "n.json")
+    refused = called("fit", some, *common, "--validation-share", "0", "--output", tmp_path / "n.json")
     assert refused.returncode == 1
     assert "shows all of them as demonstrations" in refused.stderr
     assert "--demonstrations 0" in refused.stderr
@@ -74,7 +74,7 @@ def test_a_head_that_cross_validates_learns_from_every_text(fitted, tmp_path):
     shown = called("fit", work / "train.csv", *common)
     assert shown.returncode == 0, shown.stderr
     assert shown.stdout.startswith("auto: learned from 64 texts, on fake\ncross-validated accuracy ")
-    tried = r"What it tried: the first of 26 \(.*\)\nweight +accuracy +loss +head +settings\n(\d.*\n){5}the lowest loss on examples left out has "
+    tried = r"What it tried: the best of 26 \(.*\)\nweight +accuracy +loss +head +settings\n(\d.*\n){5}On examples left out, "
     assert re.search(tried, shown.stdout)
     assert re.search(
         r"TF-IDF and a linear model on the same texts, at no pass: [\d.]+% \(cross-validated\)", shown.stdout
@@ -82,14 +82,14 @@ def test_a_head_that_cross_validates_learns_from_every_text(fitted, tmp_path):
     explained = called("explain", tmp_path / "m.json")
     selection = json.loads(called("fit", work / "train.csv", *common, "--json").stdout)["selection"]
     assert len(selection["tried"]) == 26
-    assert selection["reason"] in explained.stdout
+    assert selection["reason"] in " ".join(explained.stdout.split())
     both = called("fit", work / "train.csv", "--validation", work / "dev.csv", *common)
     assert "auto: learned from 128 texts, on fake" in both.stdout
 
 
 def test_a_budget_that_is_too_small_ends_with_3_before_anything_is_sent(work, tmp_path):
     run = tmp_path / "run"
-    shown = pbsdk("fit", work / "train.csv", *columns("--run", run, "--budget", "3"), "--output", tmp_path / "m.json")
+    shown = called("fit", work / "train.csv", *columns("--run", run, "--budget", "3"), "--output", tmp_path / "m.json")
     assert shown.returncode == 3
     assert "--budget 10" in shown.stderr
     assert "QueryBudget" not in shown.stderr
@@ -135,7 +135,7 @@ def test_what_cannot_work_is_one_line_with_the_cure_as_an_option(work, tmp_path)
     (tmp_path / "odd.csv").write_text("message,department\nHelp me,garden\n")
     (tmp_path / "plain.csv").write_text("one,two,three\na,b,c\n")
     for arguments, said in (
-        (("fit", tmp_path / "plain.csv", *fake), "say --label-column"),
+        (("fit", tmp_path / "plain.csv", *fake), "name it with --label-column"),
         (("fit", work / "train.csv", "--label-column", "departement", *fake), "did you mean 'department'?"),
         (("fit", work / "train.csv", *fake[:-1], tmp_path, "--label-column", "department"), "is a folder"),
         (

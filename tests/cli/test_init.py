@@ -34,7 +34,7 @@ def test_it_shows_the_plan_sends_nothing_and_writes_what_the_others_read(folder)
     assert json.loads(called("audit", "--json").stdout)["records"] == 1  # a session, and no query
     fit = called("fit", "--head", "soft", "--json")
     assert fit.returncode == 0, fit.stderr
-    assert "pbsdk.toml says what isn't typed" in fit.stderr
+    assert "what isn't typed is taken from pbsdk.toml" in fit.stderr
     result = json.loads(fit.stdout)
     assert (result["model"], result["run"], result["saved"]) == ("fake", "runs/tickets", "model.json")
     predicted = called("predict", "tickets.csv", "--output", "said.csv", "--json")
@@ -43,6 +43,31 @@ def test_it_shows_the_plan_sends_nothing_and_writes_what_the_others_read(folder)
     assert "0.4173 of 5 money in all" in called("audit").stdout
     planned = called("plan", "--model", "model.json", "--predict", "tickets.csv")
     assert planned.returncode == 0, planned.stderr
+
+
+def test_a_table_as_offices_write_it_is_read_as_it_is_told_and_so_it_stays(folder):
+    rows = [f"Die Straße {at} ist dunkel;Amt für Straßen und Licht {at % 12}" for at in range(36)]
+    content = "\n".join(["Anliegen;Stelle", *rows, "Ohne Amt;"])
+    (folder / "odd.csv").write_text(content, encoding="cp1252")
+    command = ("init", "odd.csv", "--no-ask")
+    refused = called(*command)
+    assert refused.stderr.endswith("name its encoding, such as --encoding cp1252\n")
+    refused = called(*command, "--encoding", "cp1252")
+    assert refused.stderr.endswith("name it with --label-column Stelle\n")
+    refused = called(*command, "--encoding", "cp1252", "--label-column", "Stelle")
+    assert refused.stderr.endswith("leave such rows out with --missing drop\n")
+    done = called(*command, "--encoding", "cp1252", "--label-column", "Stelle", "--missing", "drop")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("36 texts of 12 classes\n  Amt für Straßen und Licht 0   3\n")
+    fit = called("fit", "--head", "soft", "--n-prompts", "1", "--run", "runs/odd")
+    assert "auto" not in fit.stdout
+    assert "learned from 36 texts (1 without a text or a label left out: line 38), on fake" in fit.stdout
+    (folder / "new.csv").write_text("Nr;Anliegen\n1;Die Laterne vor Nr. 7: kaputt\n", encoding="utf-8")
+    predicted = called("predict", "new.csv", "--run", "runs/odd")
+    assert predicted.returncode == 0, predicted.stderr
+    assert json.loads(predicted.stdout)["Anliegen"] == "Die Laterne vor Nr. 7: kaputt"
+    assert called("card", "--run", "runs/odd").stdout.startswith("# Model card")
+    assert "Words by which a class is recognised" in called("explain").stdout
 
 
 def test_what_is_typed_wins(folder):
@@ -69,7 +94,7 @@ def test_commands_without_the_file_are_as_they_were(folder):
 def test_it_asks_in_a_terminal_and_takes_the_answers(folder):
     write_table(folder / "odd.csv", TICKETS.train, ("what they wrote", "who does it"))
     ours, theirs = pty.openpty()
-    answers = ["odd.csv", "who does it", "fake", "", "7", "5", "0.02"]
+    answers = ["odd.csv", "", "fake", "", "7", "5", "0.02"]
     os.write(ours, "".join(f"{answer}\n" for answer in answers).encode())
     done = subprocess.run(
         [sys.executable, "-m", "pbsdk", "init"],
@@ -79,7 +104,9 @@ def test_it_asks_in_a_terminal_and_takes_the_answers(folder):
     os.close(theirs)
     assert done.returncode == 0, done.stderr
     found = read_settings()
-    assert found.data.model_dump(exclude_none=True) == {"file": "odd.csv", "label_column": "who does it"}
+    columns = {"text_column": "what they wrote", "label_column": "who does it"}
+    assert found.data.model_dump(exclude_none=True) == {"file": "odd.csv", **columns}
+    assert "Which column holds the label? [who does it]" in done.stdout  # whose values repeat
     assert (found.model.backend, found.fit.prompts) == ("fake", "topic")
     assert found.budget.model_dump(exclude_none=True) == {"passes": 7, "money": 5.0, "price_per_1k_tokens": 0.02}
     assert "allow" in done.stdout

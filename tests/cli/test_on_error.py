@@ -47,6 +47,8 @@ def test_a_recorded_error_stands_in_a_column_of_strings(job, tmp_path):
     assert shown.returncode == SOME_FAILED, shown.stderr
     assert "18 texts predicted" in shown.stdout
     assert "2 of 20 texts failed: " in shown.stdout
+    assert "(line 6)" in shown.stdout
+    assert "(line 11)" in shown.stdout
     assert "--retry-failed asks about them again" in shown.stdout
     rows = read(tmp_path / "p.csv")
     assert list(rows[0])[-1] == "error"

@@ -5,9 +5,9 @@ import json
 import shutil
 
 import pytest
-from helpers.commands import called, columns, interrupted_and_resumed, pbsdk
+from helpers.commands import called, columns, interrupted_and_resumed
 
-from pbsdk.cli._common import remembered
+from pbsdk.cli._opening import remembered
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +23,7 @@ def fitted(work, tmp_path_factory):
 
 
 def predict(folder, *more):
-    return pbsdk("predict", folder / "m.json", folder / "test.csv", *more)
+    return called("predict", folder / "m.json", folder / "test.csv", *more)
 
 
 def read_table(path, delimiter=","):
@@ -44,6 +44,27 @@ def test_predictions_keep_the_columns_and_say_how_sure_they_are(fitted, tmp_path
     right = sum(row["predicted"] == row["department"] for row in rows)
     assert f"({right} of 160)" in shown.stderr
     assert right == sum(row["right"] for row in rows) > 80
+
+
+def test_new_texts_are_found_in_the_column_that_the_classifier_learned_from(fitted, tmp_path):
+    table = tmp_path / "new.csv"
+    rows = read_table(fitted / "test.csv")[:3]
+    table.write_text("text,message\n" + "".join(f'R-{at},"{row["message"]}"\n' for at, row in enumerate(rows)), "utf-8")
+    shown = called("predict", fitted / "m.json", table, "--run", fitted / "run")
+    assert shown.returncode == 0, shown.stderr
+    assert "3 texts predicted, 0 queries" in shown.stderr  # so it asked about those messages
+    planned = called("plan", "--model", fitted / "m.json", "--predict", table, "--run", fitted / "run", "--json")
+    assert json.loads(planned.stdout)["steps"][0]["recalled"] == 30
+
+
+def test_an_accuracy_on_texts_of_the_training_is_warned_of(fitted, work):
+    common = columns("--run", fitted / "run")
+    shown = called("predict", fitted / "m.json", work / "train.csv", *common)
+    assert (
+        f"warning: 64 of 64 texts took part in a fit in {fitted / 'run'}; the accuracy on them is too good"
+        in shown.stderr
+    )
+    assert "warning" not in predict(fitted, *common).stderr
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
@@ -133,7 +154,7 @@ def test_what_is_too_uncertain_has_no_label(fitted, work, tmp_path):
     model = tmp_path / "auto.json"
     trained = called("fit", work / "train.csv", *common, "--prompts", "intent", "--head", "auto", "--output", model)
     assert trained.returncode == 0, trained.stderr
-    shown = pbsdk("predict", model, fitted / "test.csv", *common, "--precision", "0.8", "--json")
+    shown = called("predict", model, fitted / "test.csv", *common, "--precision", "0.8", "--json")
     assert shown.returncode == 0, shown.stderr
     rows = [json.loads(line) for line in shown.stdout.splitlines()]
     sure = [row for row in rows if row["predicted"] is not None]
@@ -142,7 +163,7 @@ def test_what_is_too_uncertain_has_no_label(fitted, work, tmp_path):
     assert summary["accuracy"] == sum(row["right"] for row in sure) / len(sure)
     least = min(row["confidence"] for row in sure)
     assert all(row["confidence"] < least for row in rows if row["predicted"] is None)
-    said = pbsdk("predict", fitted / "m.json", fitted / "test.csv", *common, "--precision", "0.8")
+    said = called("predict", fitted / "m.json", fitted / "test.csv", *common, "--precision", "0.8")
     assert said.returncode != 0
     assert "'boosting' doesn't cross-validate" in said.stderr
 

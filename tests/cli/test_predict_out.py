@@ -153,6 +153,8 @@ def test_what_is_wrong_with_the_last_file_is_said_before_anything_is_asked(train
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.jsonl"))
     shown, result = predict(trained, data, *common, "--on-error", "record")
     assert (shown.returncode, result["predicted"], result["failed"]) == (5, 63, 1)
+    told = called("predict", trained / "model.json", data, *common[:-1], tmp_path / "told", "--on-error", "record")
+    assert "(line 4 of d.jsonl)" in told.stdout
 
 
 def test_what_cannot_be_meant_is_refused(trained, data, tmp_path):

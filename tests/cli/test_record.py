@@ -3,7 +3,7 @@
 import json
 import shutil
 
-from helpers.commands import called, pbsdk
+from helpers.commands import called
 
 from pbsdk.data.tickets import load_tickets
 
@@ -14,14 +14,14 @@ def test_the_command_records_and_the_backend_replays(trained, tmp_path):
     predict = ("predict", trained / "model.json", new)
     first = called(*predict, "--backend", "fake", "--run", run)
     assert len(first.stdout.splitlines()) == 12
-    shown = pbsdk("record", run, file, "--phase", "predict", "--backend", "fake", "--json")
+    shown = called("record", run, file, "--phase", "predict", "--backend", "fake", "--json")
     assert json.loads(shown.stdout) == {
         "saved": str(file),
         "model": "fake",
         "answers": 24,
         "bytes": file.stat().st_size,
     }
-    replayed = pbsdk(*predict, "--backend", "replay", "-o", f"file={file}", "--run", tmp_path / "replayed")
+    replayed = called(*predict, "--backend", "replay", "-o", f"file={file}", "--run", tmp_path / "replayed")
     assert replayed.stdout == first.stdout
     assert "warning" not in replayed.stderr
     wrong = called("record", run, tmp_path / "y.pbrec", "--backend", "fake", "-o", "seed=1")

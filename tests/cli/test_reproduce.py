@@ -2,12 +2,12 @@
 
 import json
 
-from helpers.commands import called, pbsdk
+from helpers.commands import called
 from helpers.needs import needs_data, needs_model
 
 
 def reproduce(*arguments):
-    shown = pbsdk("reproduce", *arguments, "--no-progress", "--json")
+    shown = called("reproduce", *arguments, "--no-progress", "--json")
     assert shown.returncode == 0, shown.stderr
     return json.loads(shown.stdout), shown.stderr
 
@@ -42,9 +42,9 @@ def test_the_command_prints_tables_and_writes_three_files(tmp_path, pool):
     arguments = ("--datasets", "desk", "--prompts", pool, "--seeds", "13,21", "--test-rows", 20, "--folder", out)
     arguments += ("--model", "fake", "--no-progress")
     methods = ("--methods", "boosting-1,boosting-5,boosting,k-32")
-    planned = pbsdk("reproduce", *arguments, *methods, "--plan")
+    planned = called("reproduce", *arguments, *methods, "--plan")
     assert "the budget allows it" in planned.stdout
-    shown = pbsdk("reproduce", *arguments, *methods)
+    shown = called("reproduce", *arguments, *methods)
     assert shown.stdout.startswith("Model: fake.")
     assert "| PromptBoosting, k = 32 |" in shown.stdout
     assert "desk 13" in shown.stderr
@@ -52,8 +52,8 @@ def test_the_command_prints_tables_and_writes_three_files(tmp_path, pool):
     assert (out / "results.md").read_text("utf-8").strip() == shown.stdout.strip()
     assert len(json.loads((out / "results.json").read_text("utf-8"))["cells"]) == 8
     assert (out / "results.png").read_bytes().startswith(b"\x89PNG")
-    refused = pbsdk("reproduce", *arguments, *methods, "--budget", 3, "--folder", tmp_path / "small")
+    refused = called("reproduce", *arguments, *methods, "--budget", 3, "--folder", tmp_path / "small")
     assert (refused.returncode, refused.stdout) == (3, "")
-    wrong = pbsdk("reproduce", *arguments, "--seeds", "13,x")
+    wrong = called("reproduce", *arguments, "--seeds", "13,x")
     assert wrong.returncode == 1
     assert "error: seeds must be whole numbers" in wrong.stderr

@@ -1,7 +1,7 @@
 """`pbsdk serve`, in a process of its own and over a real socket."""
 
 import pytest
-from helpers.commands import called, pbsdk, served
+from helpers.commands import called, served
 
 from pbsdk.classifier import PromptBoostingClassifier
 from pbsdk.connecting import connect
@@ -56,7 +56,7 @@ def test_options_and_addresses_that_cannot_work_are_one_line():
         ("serve", "fake", "--port", "-1"),
         ("serve", "openai", "-o", "model=gpt", "-o", "api_key=sk-secret"),
     ):
-        shown = pbsdk(*arguments)
+        shown = called(*arguments)
         assert shown.returncode == 1
         assert shown.stderr.startswith("error: ")
         assert len(shown.stderr.splitlines()) == 1
