@@ -56,7 +56,16 @@ def python(tmp_path_factory):
         shutil.copy(ROOT / name, source / name)
     venv.create(folder / "venv", with_pip=True)
     interpreter = folder / "venv" / ("Scripts" if os.name == "nt" else "bin") / "python"
-    install = [interpreter, "-m", "pip", "install", "-q", "--no-compile", "--disable-pip-version-check", f"{source}[remote]"]
+    install = [
+        interpreter,
+        "-m",
+        "pip",
+        "install",
+        "-q",
+        "--no-compile",
+        "--disable-pip-version-check",
+        f"{source}[remote]",
+    ]
     done = subprocess.run(install, capture_output=True, text=True, check=False)
     if done.returncode and ("No matching distribution" in done.stderr or "connection" in done.stderr.lower()):
         pytest.skip("no package index can be reached from here")
