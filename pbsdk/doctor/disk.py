@@ -68,7 +68,7 @@ def run_folders(folder: Path) -> Iterator[Folder]:
 
                 with LedgerReader(run) as reader:
                     totals, model = reader.totals(), reader.model().name
-                note = f"{totals.passes} {'pass' if totals.passes == 1 else 'passes'} on {model}"
+                note = f"{totals.passes:,} {'pass' if totals.passes == 1 else 'passes'} on {model}"
             except Exception as error:  # noqa: BLE001 - a broken run is reported, and the next one is examined
                 note = " ".join(str(error).split())
             yield Folder("run", str(run), bytes_in(run), note)

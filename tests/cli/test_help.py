@@ -24,7 +24,7 @@ NEEDS_MORE = {
     "pbsdk serve smollm2 --members team.json --run runs/team": "it serves until it is stopped; a gate's own tests do that",
     "pbsdk serve local -o model=roberta-large --port 8001": "the hub",
     "pbsdk parity smollm2 http --b url=http://127.0.0.1:8000": "a server",
-    "pbsdk parity smollm2 openai --b model=smollm2 --texts texts.txt --model model.json": "the same",
+    "pbsdk parity smollm2 openai --b model=smollm2 --texts new.csv --model model.json": "the same",
     "pbsdk doctor --connect openai -o model=gpt-4o-mini": "a key",
     "pbsdk prompts generate tickets.csv --method t5 -o model=google/t5-v1_1-large --output prompts.json": "the hub",
     "pbsdk reproduce --datasets sst2,trec --seeds 13,21,42 --test-rows 500": "benchmark data; tests of reproduction run it",

@@ -27,7 +27,7 @@ def test_a_masked_model_by_its_folder_takes_the_papers_prompts_and_style(folder_
 @needs_data
 @needs_model
 def test_the_embedded_model_learns_sentiment_from_sixteen_texts_a_class(tmp_path):
-    arguments = ("--datasets", "sst2", "--methods", "boosting-5,voting,random", "--seeds", 13, "--test-rows", 40)
+    arguments = ("--datasets", "sst2", "--methods", "boosting-5,voting,random", "--seeds", 13, "--test-rows", 24)
     found, said = reproduce(*arguments, "--prompts", "own", "--folder", tmp_path)
     score = {cell["method"]: cell["score"] for cell in found["cells"]}
     assert max(score["boosting-5"], score["voting"]) > 0.6
