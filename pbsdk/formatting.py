@@ -20,6 +20,7 @@ __all__ = [
     "Cell",
     "Table",
     "aligned",
+    "counted",
     "duration",
     "html_table",
     "limit",
@@ -95,6 +96,15 @@ def number(value: float | None) -> str:
         return f"{int(value):,}"
     text = f"{value:,.4f}"
     return text.removesuffix("00")
+
+
+def counted(count: int, one: str, many: str = "") -> str:
+    """Write how many of something there are.
+
+    >>> counted(1, "text"), counted(1200, "query", "queries")
+    ('1 text', '1,200 queries')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
 def one_line(text: str) -> str:

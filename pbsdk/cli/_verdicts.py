@@ -87,6 +87,8 @@ class Verdicts:
     """The file of the texts, to name where there are several."""
     right: int = field(default=0, init=False)
     answered: int = field(default=0, init=False)
+    judged: int = field(default=0, init=False)
+    """How many answers stand beside a true label."""
     tally: Tally = field(default_factory=Tally, init=False)
 
     @property
@@ -109,7 +111,7 @@ class Verdicts:
     @property
     def accuracy(self) -> float | None:
         """The share of answers that are right, if it is known."""
-        return self.right / self.answered if self.texts.labels and self.answered else None
+        return self.right / self.judged if self.judged else None
 
     def __str__(self) -> str:
         said = []
@@ -120,9 +122,9 @@ class Verdicts:
             )
         if self.texts.labels:
             said.append(
-                "no text was answered, so there is no accuracy"
+                "no text with a label was answered, so there is no accuracy"
                 if self.accuracy is None
-                else f"accuracy {self.accuracy:.1%} ({self.right} of {self.answered})"
+                else f"accuracy {self.accuracy:.1%} ({self.right} of {self.judged})"
             )
         return "\n".join(said)
 
@@ -130,7 +132,7 @@ class Verdicts:
         """Count rows of an earlier prediction."""
         for row in rows:
             self.answered += row["predicted"] not in {None, ""}
-            self.right += str(row.get("right")) == "True"
+            self._judge({"True": True, "False": False}.get(str(row.get("right"))))
             self.tally[""] += 1
 
     def rows(self, predictions: Iterable[Prediction]) -> Iterator[dict[str, Any]]:
@@ -147,8 +149,9 @@ class Verdicts:
             row["predicted"] = one.label if sure else None
             row["confidence"] = None if said else round(confidence, 6)
             if self.texts.labels:
-                row["right"] = row["predicted"] == self.texts.labels[one.row] if sure else None
-                self.right += bool(row["right"])
+                label = self.texts.labels[one.row]
+                row["right"] = row["predicted"] == label if sure and label is not None else None
+                self._judge(row["right"])
             if self.probabilities:
                 shares = [None] * len(self.classes) if said else one.probabilities.round(6).tolist()
                 row |= zip(map(_share_of, self.classes), shares, strict=True)
@@ -156,6 +159,10 @@ class Verdicts:
                 row[ERROR] = said
             self.answered += sure
             yield row
+
+    def _judge(self, right: bool | None) -> None:
+        self.judged += right is not None
+        self.right += bool(right)
 
     def _confidence(self, one: Prediction) -> float:
         """Return how sure the classifier is: of the label, or of the least sure of several."""

@@ -51,6 +51,7 @@ from pbsdk.cli._retry import beside, earlier_rows, merged
 from pbsdk.cli._several import SEPARATOR, joined
 from pbsdk.cli._verdicts import Verdicts, warn_of_known
 from pbsdk.errors import InputError
+from pbsdk.formatting import counted
 from pbsdk.plugins import ENGINES
 from pbsdk.visible import visible_json
 
@@ -314,7 +315,8 @@ def _summary(lm: MeteredBackend, verdicts: Verdicts, before: int) -> dict[str, A
 def _told(verdicts: Verdicts, result: Mapping[str, Any], more: Iterable[object], cure: str) -> str:
     """Return what a person wants to know of a prediction, with a line for each of what else there is to say."""
     tally = verdicts.tally
-    counts = f"{tally['']:,} texts predicted, {result['sent_now']:,} queries sent this time; {result['verdict']}"
+    predicted, sent = counted(tally[""], "text"), counted(result["sent_now"], "query", "queries")
+    counts = f"{predicted} predicted, {sent} sent this time; {result['verdict']}"
     complaint = f"{tally}; {cure} asks about them again" if tally.failed else ""
     return "\n".join(filter(None, [str(verdicts), counts, *(str(line) for line in more if line), complaint]))
 
