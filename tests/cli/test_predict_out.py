@@ -153,7 +153,8 @@ def test_what_is_wrong_with_the_last_file_is_said_before_anything_is_asked(train
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").glob("*.jsonl"))
     shown, result = predict(trained, data, *common, "--on-error", "record")
     assert (shown.returncode, result["predicted"], result["failed"]) == (5, 63, 1)
-    told = called("predict", trained / "model.json", data, *common[:-1], tmp_path / "told", "--on-error", "record")
+    where = ("--backend", "fake", *common[:-1], tmp_path / "told")
+    told = called("predict", trained / "model.json", data, *where, "--on-error", "record")
     assert "(line 4 of d.jsonl)" in told.stdout
 
 
