@@ -176,13 +176,14 @@ def _share_of(label: Any) -> str:
 
 def warn_of_known(texts: LabelledTexts, run: str) -> None:
     """Warn if an accuracy will be that of texts on which a classifier was trained in this run."""
+    from pbsdk.failures import read_each
     from pbsdk.ledger.reader import LedgerReader
-    from pbsdk.queries.examples import read_examples
+    from pbsdk.queries.examples import Example, read_examples
 
     if not texts.labels:
         return
-    plain = [text for text in texts.examples if isinstance(text, str | tuple)]
-    ids = [example.id for example in read_examples(plain)]
+    found = read_each(texts.examples, read_examples, pairs=texts.pairs)
+    ids = [one.id for one in found if isinstance(one, Example)]
     with LedgerReader(run) as reader:
         fitted = reader.fitted(ids)
     known = sum(one in fitted for one in ids)

@@ -171,3 +171,17 @@ def test_a_column_that_parquet_cannot_hold_is_refused_before_anything_is_asked(j
     assert not (tmp_path / "run").exists()
     shown = called("predict", *given, "--output", tmp_path / "p.jsonl")
     assert shown.returncode == SOME_FAILED
+
+
+def test_what_has_no_text_or_no_label_is_not_judged(job, tmp_path):
+    rows = [("The parcel is late.", "shipping"), (None, "shipping"), ("The parcel is lost.", None)]
+    table = tmp_path / "new.jsonl"
+    lines = [json.dumps({"message": text, "department": label}) for text, label in rows]
+    table.write_text("\n".join(lines), encoding="utf-8")
+    where = ("--run", job / "run", "--output", tmp_path / "p.jsonl")
+    shown = called("predict", job / "m.json", table, *columns(*where), "--on-error", "record")
+    assert shown.returncode == SOME_FAILED, shown.stderr
+    assert " of 1)\n" in shown.stdout
+    assert "1 of 3 texts failed: " in shown.stdout
+    found = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text("utf-8").splitlines()]
+    assert [row["right"] for row in found] == [found[0]["predicted"] == "shipping", None, None]
