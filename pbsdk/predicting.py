@@ -7,7 +7,7 @@ It asks only for the prompts and tokens that the fitted model needs, of each tex
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -177,7 +177,7 @@ class Predicting(Diagnosis):
         models = [self.fitted_, *beside]
         prompts = sorted({prompt for model in models for prompt in model.prompts})
         places = [[prompts.index(prompt) for prompt in model.prompts] for model in models]
-        tokens = _union(model.tokens for model in models)
+        tokens = self._tokens_of(models)
         slots = self._slots([entry for entry in entries if isinstance(entry, Example)], prompts, places)
         rows = [slots[at : at + len(prompts)] for at in range(0, len(slots), len(prompts))]
         heard = ask_each(rows, lambda queries: self._asked(queries, tokens), fail=on_error == "fail")
@@ -217,7 +217,16 @@ class Predicting(Diagnosis):
 
     @property
     def _needed_tokens(self) -> Tokens | None:
-        return None if self.keep == "whole" else self.fitted_.tokens
+        return self._tokens_of([self.fitted_])
+
+    def _tokens_of(self, models: Sequence[Fitted]) -> Tokens | None:
+        """Return all tokens that some model needs; None for answers as they are."""
+        can = self.backend.abilities
+        ends_matter = can.chosen and not can.whole and any(model.censored for model in models)
+        every = [model.tokens for model in models]
+        if self.keep == "whole" or ends_matter or any(tokens is None for tokens in every):
+            return None
+        return np.unique(np.concatenate(every))  # type: ignore[arg-type] # none is None
 
     def _answers(
         self, examples: Sequence[Example], prompts: Sequence[int], tokens: Tokens | None, needs: Needs = ()
@@ -256,9 +265,3 @@ def _objects(values: Sequence[Any]) -> Labels:
     found = np.empty(len(values), dtype=object)
     found[:] = values
     return found
-
-
-def _union(tokens: Iterable[Tokens | None]) -> Tokens | None:
-    """Return all tokens that some model needs; None if one needs whole answers."""
-    every = list(tokens)
-    return None if any(some is None for some in every) else np.unique(np.concatenate(every))  # type: ignore[arg-type]

@@ -80,6 +80,11 @@ class FittedAuto(Fitted):
         return self.inner.tokens
 
     @property
+    def censored(self) -> bool:  # type: ignore[override] # read only
+        """Whether it reads where an answer ends."""
+        return self.inner.censored
+
+    @property
     def size(self) -> int:  # type: ignore[override] # read only
         """How many learners it is made of."""
         return self.inner.size

@@ -85,6 +85,7 @@ class Fitted(ABC):
         n_classes: how many classes it tells apart.
         prompts: the prompts it needs, by their places in the pool, ascending.
         tokens: the tokens it needs, ascending; None: whole answers.
+        censored: whether it learned from a model's top k, and reads where an answer ends; an answer for chosen tokens doesn't say that.
         size: how many learners it is made of.
         history: what happened in each round, for heads that have rounds.
         facts: how it came about: plain values that the model file keeps.
@@ -96,6 +97,7 @@ class Fitted(ABC):
     n_classes: int
     prompts: tuple[int, ...]
     tokens: Tokens | None
+    censored: bool = False
     size: int
     history: tuple[Any, ...] = ()
     facts: Mapping[str, str | int | float | bool | None]

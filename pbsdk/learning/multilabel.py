@@ -74,6 +74,11 @@ class FittedLabels(Fitted):
         return np.unique(np.concatenate(known)) if len(known) == len(needed) else None
 
     @property
+    def censored(self) -> bool:  # type: ignore[override] # read only
+        """Whether some label's model reads where an answer ends."""
+        return any(model.censored for model in self._known)
+
+    @property
     def size(self) -> int:  # type: ignore[override] # read only
         """How many labels have a model."""
         return len(self._known)

@@ -85,6 +85,11 @@ class OfViews(Fitted):
         """The tokens that some view reads."""
         return np.unique(np.concatenate([view.tokens for view in self.views]))
 
+    @property
+    def censored(self) -> bool:  # type: ignore[override] # read only
+        """Whether it reads where an answer ends."""
+        return any(view.censored for view in self.views)
+
 
 class SavedView(BaseModel):
     """A prompt's view in a file, tokens beside their words; a head adds what it learned about each feature."""

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 from helpers.servers import Reply, json_reply, query, scripted
 
+from pbsdk import PromptBoostingClassifier
 from pbsdk.backend import MaskedQuery, OpenVocabulary, Part
+from pbsdk.data.tickets import load_tickets
 from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable, QueryRefused, SetupError
+from pbsdk.metering.meter import MeteredBackend
 from pbsdk.testing import BackendContract, FakeBackend
 from pbsdk_backends.huggingface import SERVERLESS, HuggingFaceBackend
 from pbsdk_backends.serve import serving
@@ -38,6 +41,19 @@ def test_it_shows_the_models_own_numbers(fake, backend):
     assert seen.rest == np.sort(whole.codes)[29]
     assert isinstance(backend.vocabulary, OpenVocabulary)
     assert all(backend.vocabulary[int(token)] == fake.vocabulary[int(token)] for token in seen.tokens)
+
+
+@pytest.mark.parametrize("head", ["auto", "boosting"])
+def test_a_classifier_that_learned_from_the_top_k_predicts(tmp_path, backend, head):
+    """Words that vote are asked for as targets; a regression reads where an answer ends, which targets don't say."""
+    tickets = load_tickets()
+    lm = MeteredBackend(backend, tmp_path)
+    prompts = ["<input> It is about <mask>.", "<input> My <mask> problem."]
+    clf = PromptBoostingClassifier(lm, prompts, head=head, rounds=20, random_state=1, progress=False)
+    clf.fit(tickets.train.texts, tickets.train.labels)
+    assert clf.fitted_.censored == (head == "auto")
+    right = clf.predict(tickets.test.texts[:40]) == tickets.test.labels[:40]
+    assert right.mean() > 0.25
 
 
 def test_the_identity_names_the_model_and_no_address(backend):
