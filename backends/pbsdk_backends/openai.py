@@ -122,6 +122,10 @@ class OpenAIBackend(CompatibleBackend):
     def _exchange(self, route: Route, request: Mapping[str, Any]) -> object:
         return read_json(self._transport.post(_PATHS[route], request, **self._preset.headers).body)
 
+    def _beside(self, path: str, request: Mapping[str, Any]) -> object:
+        # vLLM has its tokenizer beside /v1, not below it.
+        return read_json(self._transport.post(f"/..{path}", request, **self._preset.headers).body)
+
     def _run(self, jobs: Sequence[Job]) -> list[MaskDistribution]:
         return self._transport.fill(jobs)
 

@@ -168,11 +168,12 @@ class OpenAIScript:
             return json_reply({"error": {"message": f"The model `{request['model']}` does not exist."}}, 404)
         chat = "messages" in request
         count = request["top_logprobs"] if chat else request["logprobs"]
-        if count > limit:
-            return json_reply({"error": {"message": self.refusal.format(limit=limit, count=count)}}, 400)
+        refused = self._refused(request, count, limit)
+        if refused:
+            return json_reply({"error": {"message": refused}}, 400)
         text = request["messages"][-1]["content"] if chat else request["prompt"]
         (answer,) = self.backend.fill([MaskedQuery((Part("input", text), Part("mask")), "e", "p")])
-        best = shown(answer, self.backend, count + 1 if self.extra else count)
+        best = self._best(answer, request, count + 1 if self.extra else count)
         if chat and request["messages"][-1] == {"role": "assistant", "content": "Anna lives in"}:
             told = request.get("continue_final_message", False) and not request.get("add_generation_prompt", True)
             if told and self.opening == "last":
@@ -184,9 +185,49 @@ class OpenAIScript:
             logprobs = {"content": [{"token": best[0][0], "logprob": best[0][1], "top_logprobs": places}]}
         choice = {"index": 0, "logprobs": None if self.silent else logprobs, "finish_reason": "length"}
         choice |= {"message": {"role": "assistant", "content": best[0][0]}} if chat else {"text": best[0][0]}
-        return json_reply(
-            {"id": "1", "model": self.model, "choices": [choice], "usage": {"prompt_tokens": len(text.split())}}
-        )
+        said = {"id": "1", "model": self.model, "choices": [choice], "usage": {"prompt_tokens": len(text.split())}}
+        return json_reply(said | self._signed())
+
+    def _refused(self, request: Any, count: int, limit: int) -> str:
+        del request
+        return self.refusal.format(limit=limit, count=count) if count > limit else ""
+
+    def _best(self, answer: MaskDistribution, request: Any, count: int) -> list[tuple[str, float]]:
+        del request
+        return shown(answer, self.backend, count)
+
+    def _signed(self) -> dict[str, Any]:
+        return {}
+
+
+@dataclass
+class VLLMScript(OpenAIScript):
+    """A server in the manner of vLLM's: it answers for chosen tokens, tokenizes, and shows all for -1 if its limit is -1."""
+
+    refusal: str = "Requested sample logprobs of {count}, which is greater than max allowed: {limit}"
+
+    def __call__(self, asked: Asked) -> Reply:
+        if asked.path == "/tokenize":
+            token = self.backend.vocabulary.get(asked.json["prompt"])
+            return json_reply({"tokens": [0, 1] if token is None else [token]})
+        if asked.path == "/detokenize":
+            return json_reply({"prompt": "".join(self.backend.vocabulary[token] for token in asked.json["tokens"])})
+        return super().__call__(asked)
+
+    def _refused(self, request: Any, count: int, limit: int) -> str:
+        if len(request.get("logprob_token_ids", [])) > 128:
+            return "Requested logprob_token_ids of length 129, which is greater than max allowed: 128"
+        return self.refusal.format(limit=limit, count=count) if limit >= 0 and not 0 <= count <= limit else ""
+
+    def _best(self, answer: MaskDistribution, request: Any, count: int) -> list[tuple[str, float]]:
+        everything = shown(answer, self.backend, len(self.backend.vocabulary))
+        if "logprob_token_ids" in request:
+            words = [self.backend.vocabulary[token] for token in request["logprob_token_ids"]]
+            return [everything[0], *((word, dict(everything)[word]) for word in words)]
+        return everything if count < 0 else everything[:count]
+
+    def _signed(self) -> dict[str, Any]:
+        return {"system_fingerprint": "vllm-0.32.0-df468cc0"}
 
 
 @dataclass

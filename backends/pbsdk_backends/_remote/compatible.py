@@ -1,7 +1,8 @@
 """A model behind an API like OpenAI's: what it can be asked for is found out once, and then it is asked.
 
 Two routes show log-probabilities: `completions`, which continue the text as it is, and `chat`. Completions are preferred unless chat shows
-more tokens. Whatever carries a request to the server is an adapter's own (`_exchange`).
+more tokens. Whatever carries a request to the server is an adapter's own (`_exchange`). What vLLM can do besides is used where it is
+there (`exact`).
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import islice
 from typing import Any, Literal
 
 from pbsdk.backend import (
@@ -29,8 +31,9 @@ from pbsdk.backend import (
 from pbsdk.errors import BackendError, BadAnswer, InputError, ModelUnusable, QueryRefused
 from pbsdk_backends._remote.conversation import BLANK, PREFILLS, PROBE, Opening, conversation, goes_on
 from pbsdk_backends._remote.cutting import shortened
-from pbsdk_backends._remote.limits import TooMany, most_shown
-from pbsdk_backends._remote.logprobs import NoProbabilities, read_answer
+from pbsdk_backends._remote.exact import ALL, Numbers, is_vllm, vocabulary_of, whole_of
+from pbsdk_backends._remote.limits import LARGEST, TooMany, most_shown
+from pbsdk_backends._remote.logprobs import Answer, NoProbabilities, read_answer
 from pbsdk_backends._remote.parallel import Job
 from pbsdk_backends._remote.presets import Preset
 
@@ -40,6 +43,8 @@ Route = Literal["completions", "chat"]
 Api = Literal["auto", "completions", "chat"]
 
 _PROBE = MaskedQuery((Part("prompt", "The capital of France is "), Part("mask")), example="", prompt="")
+_LOOKED_UP = 5
+"""How many words that the server has shown are looked up in its tokenizer, of which one must be a token by itself."""
 _ABOUT_THE_REQUEST = frozenset({400, 404, 405, 422})
 """Refusals that may be about this route, number or field; any other is about us."""
 _NO_ROUTE = frozenset({404, 405})
@@ -91,11 +96,16 @@ class CompatibleBackend(MaskedLMBackend):
         self._opening: Opening = "blank"
         self._words = self.vocabulary = OpenVocabulary()
         self._around = 0
+        self._fingerprint: str | None = None
+        self._all = False
+        self._numbers: Numbers | None = None
         asked = preset.api if api == "auto" else api
         try:
             self._api, self._top = self._probe(("completions", "chat") if asked == "auto" else (asked,), top)
             if self._api == "chat" and prefill is not False:
                 self._opening = self._probe_opening(required=bool(prefill))
+            if self._preset.chosen or (self._preset.chosen is None and is_vllm(self._fingerprint)):
+                self._probe_exact(all_too=top is None and self._top >= LARGEST)
         except BaseException:
             self.close()
             raise
@@ -103,7 +113,7 @@ class CompatibleBackend(MaskedLMBackend):
             "adapter": self.adapter,
             "served": self._served,
             "api": self._api,
-            "top": str(self._top),
+            "top": "all" if self._all else str(self._top),
             "max_characters": str(max_characters),
         }
         if self._api == "chat":
@@ -112,7 +122,12 @@ class CompatibleBackend(MaskedLMBackend):
             details["body"] = json.dumps(self._preset.body, sort_keys=True)
         self.identity = ModelIdentity(model, details)
         self.abilities = Abilities(
-            whole=False, top=self._top, mask="last", batch_size=batch_size, turns=self._api == "chat"
+            whole=self._all,
+            top=None if self._all else self._top,
+            chosen=self._numbers is not None,
+            mask="last",
+            batch_size=batch_size,
+            turns=self._api == "chat",
         )
 
     @abstractmethod
@@ -127,10 +142,20 @@ class CompatibleBackend(MaskedLMBackend):
         """Return the names of the server's models, or None if it lists none."""
         return None
 
+    def _beside(self, path: str, request: Mapping[str, Any]) -> object:
+        """Send a request to a path of the server's own, beside the API, and return what the answer's JSON says."""
+        del request
+        raise QueryRefused(f"{self.where} has no {path}")
+
     def fill(self, queries: Sequence[MaskedQuery], tokens: Tokens | None = None) -> list[MaskDistribution]:
-        """Ask for each query in a request of its own, several at once; `tokens` can't be chosen here."""
-        del tokens
-        return self._run([Job([at], partial(self._ask, query)) for at, query in enumerate(queries)])
+        """Ask for each query in a request of its own, several at once; for `tokens` alone where the server can do that."""
+        ask = self._ask
+        if tokens is not None and self._numbers is not None:
+            words = [self.vocabulary[int(token)] for token in tokens]
+            numbers = self._numbers.of(words)
+            if numbers is not None:
+                ask = partial(self._ask_for, tokens, words, numbers)
+        return self._run([Job([at], partial(ask, query)) for at, query in enumerate(queries)])
 
     def count_tokens(self, query: MaskedQuery) -> int:
         """Return an estimate of how many tokens the model will read of the text as it is sent, and of what is put around it."""
@@ -257,21 +282,60 @@ class CompatibleBackend(MaskedLMBackend):
             raise ModelUnusable(f"{self._model!r} takes no last message of the assistant's; leave prefill out")
         return "blank"
 
+    def _probe_exact(self, *, all_too: bool) -> None:
+        """Find out whether the server answers for chosen tokens, and whether it shows all."""
+        numbers = Numbers(self._model, self._beside)
+        if any(numbers.of([word]) for word in islice(self._words.known.values(), _LOOKED_UP)):
+            self._numbers = numbers
+        if all_too:
+            with contextlib.suppress(BackendError):
+                said, _ = self._said(_PROBE, self._api, ALL)
+                if len(said.words()) > LARGEST:
+                    self.vocabulary, self._all = vocabulary_of(said.words()), True
+                    self.chosen = f"{self._api} (all tokens)"
+
     def _ask(self, query: MaskedQuery) -> list[MaskDistribution]:
-        return [self._answer(query, self._api, self._top)]
+        if not self._all:
+            return [self._answer(query, self._api, self._top)]
+        said, cut = self._said(query, self._api, ALL)
+        values = whole_of(said.words(), self.vocabulary)
+        return [MaskDistribution.from_logprobs(values, read_tokens=said.read_tokens, cut_tokens=cut)]
+
+    def _ask_for(
+        self, tokens: Tokens, words: Sequence[str], numbers: Sequence[int], query: MaskedQuery
+    ) -> list[MaskDistribution]:
+        said, cut = self._said(query, self._api, 1, {"logprob_token_ids": numbers})
+        shown = said.words()
+        missing = [word for word in words if word not in shown]
+        if missing:
+            raise QueryRefused(
+                f"the server left out {missing[0]!r}, which was asked for; connect with a provider that has "
+                '"chosen": false, and predictions come from its top tokens',
+                may_have_run=True,
+            )
+        values = [min(0.0, shown[word]) for word in words]
+        return [MaskDistribution.from_logprobs(values, tokens, read_tokens=said.read_tokens, cut_tokens=cut)]
 
     def _answer(self, query: MaskedQuery, route: Route, top: int) -> MaskDistribution:
-        parts, cut = shortened(query.before_mask(), self._max_characters)
-        answer = read_answer(self._exchange(route, self._request(parts, route, top)))
-        self._check_model(answer.model)
-        best = sorted(answer.words().items(), key=lambda item: -item[1])[:top]
+        said, cut = self._said(query, route, top)
+        best = sorted(said.words().items(), key=lambda item: -item[1])[:top]
         return MaskDistribution.from_logprobs(
             [min(0.0, value) for _, value in best],
             [self._words.token_of(word) for word, _ in best],
             top=True,
-            read_tokens=answer.read_tokens,
+            read_tokens=said.read_tokens,
             cut_tokens=cut,
         )
+
+    def _said(
+        self, query: MaskedQuery, route: Route, top: int, more: Mapping[str, Any] | None = None
+    ) -> tuple[Answer, int]:
+        """Ask, and return the answer and how many tokens of the text were cut."""
+        parts, cut = shortened(query.before_mask(), self._max_characters)
+        answer = read_answer(self._exchange(route, {**self._request(parts, route, top), **(more or {})}))
+        self._check_model(answer.model)
+        self._fingerprint = answer.system_fingerprint
+        return answer, cut
 
     def _request(self, parts: Sequence[Part], route: Route, top: int) -> dict[str, Any]:
         request: dict[str, Any] = {"model": self._model, "temperature": 1, "top_p": 1, "n": 1}

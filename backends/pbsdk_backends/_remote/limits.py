@@ -11,9 +11,11 @@ from collections.abc import Callable
 
 from pbsdk.errors import QueryRefused
 
-__all__ = ["TooMany", "most_shown"]
+__all__ = ["LARGEST", "TooMany", "most_shown"]
 
-_TOPS = (5000, 1000, 500, 200, 100, 50, 20, 15, 10, 8, 5)
+LARGEST = 5000
+"""More than anything needs to learn from, and as many as an answer can have without being unwieldy."""
+_TOPS = (LARGEST, 1000, 500, 200, 100, 50, 20, 15, 10, 8, 5)
 _LIMIT = re.compile(
     r"(?:max\w*|limit\w*|most|up to|between -?\d+ and|equal to|less than|[<\u2264]=?)\W*(?:\w+\W+){0,2}?(\d+)",
     re.IGNORECASE,

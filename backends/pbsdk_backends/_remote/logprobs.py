@@ -71,6 +71,7 @@ class Answer(BaseModel):
     """A server's answer to one request."""
 
     model: str
+    system_fingerprint: str | None = None
     usage: _Usage | None = None
     choices: Annotated[list[_Choice], Field(min_length=1, max_length=1)]
 

@@ -67,6 +67,8 @@ class Preset(BaseModel):
     """What the field is called that says how many tokens to write."""
     count: Literal["top_logprobs", "logprobs"] = "top_logprobs"
     """Which field of a chat request says how many tokens to show."""
+    chosen: bool | None = None
+    """Whether it answers for chosen tokens and shows all, as vLLM can; None: what its answers say."""
     renames: bool = False
     """Models answer under another name than they are asked by."""
     body: dict[str, JsonValue] = Field(default_factory=dict)
