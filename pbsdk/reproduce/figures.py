@@ -17,6 +17,7 @@ __all__ = [
     "OWN_POOLS",
     "ROWS",
     "TITLES",
+    "TOPS",
     "Figure",
     "figure",
     "rounds_without_validation",
@@ -45,6 +46,9 @@ TITLES: Mapping[str, str] = MappingProxyType(
 )
 """The data sets as the paper calls them, in its order."""
 
+TOPS = (20, 8, 5)
+"""How many tokens hosted models show: by chat, commonly; at xAI; by completions, at OpenAI."""
+
 ROWS: Mapping[str, str] = MappingProxyType(
     {
         "boosting": "PromptBoosting",
@@ -62,10 +66,16 @@ ROWS: Mapping[str, str] = MappingProxyType(
         "soft": "Regression (soft)",
         "auto": "Auto",
         "auto-text": "Auto (reads the texts too)",
-        "boosting-top20": "PromptBoosting, top 20 tokens",
-        "soft-top20": "Regression (soft), top 20 tokens",
-        "auto-top20": "Auto, top 20 tokens",
-        "auto-text-top20": "Auto, top 20 tokens (reads the texts too)",
+        **{
+            f"{method}-top{top}": title.format(top=top)
+            for top in TOPS
+            for method, title in (
+                ("boosting", "PromptBoosting, top {top} tokens"),
+                ("soft", "Regression (soft), top {top} tokens"),
+                ("auto", "Auto, top {top} tokens"),
+                ("auto-text", "Auto, top {top} tokens (reads the texts too)"),
+            )
+        },
         "tf-idf": "TF-IDF + logistic regression (no model)",
         "hidden-state": "Hidden states + logistic regression (white box, not metered)",
         "fine-tuning": "Fine-tuning",

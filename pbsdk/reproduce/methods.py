@@ -26,7 +26,7 @@ from pbsdk.learning.voting import Best, Voting
 from pbsdk.prompting.refinement import RefinementMethod
 from pbsdk.queries.examples import Example
 from pbsdk.reproduce.benchmarks import LABEL_WORDS
-from pbsdk.reproduce.figures import small_m
+from pbsdk.reproduce.figures import TOPS, small_m
 from pbsdk.reproduce.references import hidden_probe, words_probe
 
 __all__ = [
@@ -176,10 +176,6 @@ _OURS: Mapping[str, Callable[[Conditions], Head]] = MappingProxyType(
 )
 """Our heads. All learn from the validation set too."""
 
-_TOP = 20
-"""How many tokens hosted models show at most, commonly."""
-
-
 METHODS: Mapping[str, Method] = MappingProxyType(
     {
         method.name: method
@@ -197,8 +193,14 @@ METHODS: Mapping[str, Method] = MappingProxyType(
             *(Method(f"k-{k}", _boosting, k=k) for k in (32, 64, 128, 256)),
             Method("full", _boosting, k=None),
             *(Method(name, head, merged=True) for name, head in _OURS.items()),
-            Method(f"boosting-top{_TOP}", _boosting, top=_TOP),
-            *(Method(f"{name}-top{_TOP}", head, merged=True, top=_TOP) for name, head in _OURS.items()),
+            *(
+                method
+                for top in TOPS
+                for method in (
+                    Method(f"boosting-top{top}", _boosting, top=top),
+                    *(Method(f"{name}-top{top}", head, merged=True, top=top) for name, head in _OURS.items()),
+                )
+            ),
             Method("tf-idf", lambda _: words_probe(), prompts=0, merged=True),
             Method("hidden-state", lambda given: hidden_probe(given.states), prompts=0, merged=True, states=10),
         )

@@ -11,7 +11,7 @@ from pbsdk.errors import InputError
 from pbsdk.metering.meter import MeteredBackend
 from pbsdk.queries.pools import load_pool
 from pbsdk.reproduce.benchmarks import few_shot_of, named
-from pbsdk.reproduce.figures import OWN_POOLS
+from pbsdk.reproduce.figures import OWN_POOLS, TOPS
 from pbsdk.reproduce.methods import BLACK_BOX, METHODS
 from pbsdk.reproduce.prompt_sets import pools_of
 from pbsdk.reproduce.runner import Reproduction
@@ -66,11 +66,12 @@ def test_the_estimator_gives_the_same_scores_from_all_labelled_texts(tmp_path, p
         assert clf.score(test.examples, test.labels) == scores(results)[head, 13]
 
 
-def test_what_sees_the_top_twenty_does_as_on_a_model_that_shows_no_more(tmp_path, pool):
-    part, _ = run(tmp_path / "part", pool, "boosting-top20", "soft-top20", "auto-top20")
-    fewer, _ = run(tmp_path / "fewer", pool, "boosting", "soft", "auto", backend=TopOnly(FakeBackend(), 20))
-    there = {(f"{method}-top20", seed): score for (method, seed), score in scores(fewer).items()}
-    assert scores(part) == there
+def test_what_sees_the_top_does_as_on_a_model_that_shows_no_more(tmp_path, pool):
+    for top in TOPS:
+        part, _ = run(tmp_path / "part", pool, f"boosting-top{top}", f"soft-top{top}", f"auto-top{top}")
+        fewer, _ = run(tmp_path / f"top{top}", pool, "boosting", "soft", "auto", backend=TopOnly(FakeBackend(), top))
+        there = {(f"{method}-top{top}", seed): score for (method, seed), score in scores(fewer).items()}
+        assert scores(part) == there
     with pytest.raises(InputError, match="shows only its top 7; leave the method soft-top20 out"):
         run(tmp_path / "less", pool, "soft-top20", backend=TopOnly(FakeBackend(), 7))
 
