@@ -9,7 +9,7 @@ STAMP := $(VENV)/.installed
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks soak test-llamacpp test-ray test-postgres flips audit-deps licences format clean
+.PHONY: help setup demo test lint types contracts tests docs docs-serve notebooks soak test-servers test-ray test-postgres flips audit-deps licences format clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -57,8 +57,9 @@ notebooks: $(STAMP) ## run the notebooks on the embedded model and write their o
 soak: $(STAMP) ## kill runs, crowd them, fail their disk and servers, and let one grow, at length
 	OMP_NUM_THREADS=1 PYTHONPATH=tests nice -n 10 $(BIN)/python -m soak $(SOAK)
 
-test-llamacpp: $(STAMP) ## train through a real llama.cpp server (takes minutes)
-	$(BIN)/python bench/llamacpp.py --venv build/llamacpp-venv
+# SERVERS="llamacpp vllm" for some of them
+test-servers: $(STAMP) ## train through servers that nobody here wrote: llama.cpp, vLLM, KServe, Triton ... (an hour, gigabytes)
+	OMP_NUM_THREADS=1 PYTHONPATH=tests nice -n 10 $(BIN)/python -m servers $(SERVERS)
 
 test-ray: $(STAMP) ## run a model on two nodes of a Ray cluster, and lose one of them
 	PBSDK_TEST_RAY=1 OMP_NUM_THREADS=1 $(BIN)/python -m pytest --no-cov tests/backends/test_ray.py tests/backends/test_ray_cluster.py

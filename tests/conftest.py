@@ -16,6 +16,9 @@ settings.load_profile("repeatable")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+collect_ignore = ["servers/inside"]
+"""Scripts for other environments; to import one is to start a server."""
+
 _LONGEST = ("test_demo.py", "test_snippets.py", "test_notebooks.py")
 """They ask the embedded model a few thousand times."""
 

@@ -17,12 +17,13 @@ from pathlib import Path
 import pytest
 from helpers.litellm import stand_in
 from helpers.pages import DOCS, ROOT, Block, all_pages, blocks, read, runs_on
-from helpers.servers import GeminiScript, OpenAIScript, scripted
+from helpers.servers import GeminiScript, OpenAIScript, VLLMScript, scripted
 from helpers.tiny_models import build
+from helpers.triton import Triton, write_tokenizer
 from typer.main import get_command
 
 from pbsdk import PromptBoostingClassifier, available, cli, connect
-from pbsdk.backend import ModelIdentity, Phase
+from pbsdk.backend import Phase
 from pbsdk.cli._settings import FILE, Settings, read_settings
 from pbsdk.data.tickets import load_tickets
 from pbsdk.plugins import HEADS
@@ -36,6 +37,7 @@ NEVER_ENDS = {"serve"}
 WITH_SNIPPETS = [page for page in all_pages() if any(block.kind in {"python", "bash"} for block in blocks(page))]
 
 NOT_RUN = {
+    "providers/index.md": ["it needs benchmark data"],
     "providers/ray.md": ["it needs Ray and GPUs"],
     "AUDIT.md": ["it needs an authority"],
     "RESULTS.md": [
@@ -74,15 +76,14 @@ def hub():
 
 @contextlib.contextmanager
 def triton():
-    fake = FakeBackend()
-    fake.identity = ModelIdentity("roberta", fake.identity.details)
-    with serving(fake) as url:
-        yield {ADDRESS: url, 'tokenizer="tokenizer.json", ': ""}, {}
+    write_tokenizer(Path())
+    with scripted(Triton(columns=400)) as server:
+        yield {ADDRESS: server.url}, {}
 
 
 @contextlib.contextmanager
 def vllm():
-    with scripted(OpenAIScript(completions=100, model="HuggingFaceTB/SmolLM2-1.7B")) as server:
+    with scripted(VLLMScript(completions=100, model="HuggingFaceTB/SmolLM2-1.7B")) as server:
         yield {ADDRESS: server.url}, {}
 
 
