@@ -219,6 +219,7 @@ def draw_passes(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[float, f
             size = 9 if asks_only else 5
             ax.plot(passes, scores, color=colour, marker="D" if asks_only else mark, markersize=size, label=name)
         ax.set_xscale("log")
+        ax.xaxis.set_major_formatter(lambda place, _: number(place))
         ax.set(xlabel="passes of a training example, forward + backward")
         ax.grid(alpha=0.3)
         title(ax, panel)

@@ -13,6 +13,7 @@ from pbsdk.cli import _completion
 from pbsdk.cli._common import AsJson, Options, Progress, plainly, say, show
 from pbsdk.cli._opening import read_options
 from pbsdk.errors import InputError, MissingExtra, UnknownBackend
+from pbsdk.formatting import number
 from pbsdk.reproduce.figures import ROWS
 
 if TYPE_CHECKING:
@@ -132,10 +133,15 @@ def reproduce(  # noqa: PLR0913 - a command's options are its parameters
         writer = None if t5 is None else open_writer("t5", model=t5)
         backend = _open(model, read_options(option))
         with Reproduction(backend, folder, settings, budget=budget, writer=writer, progress=progress) as work:
+            inside = {"forward": work.inside.forward.total(), "backward": work.inside.backward.total()}
+            planned, plain = str(work.plan), work.plan.to_dict()
+            if any(inside.values()):
+                planned += "\nand inside the model: " + ", ".join(f"{number(n)} {name}" for name, n in inside.items())
+                plain["inside"] = inside
             if plan:
-                show(work.plan, work.plan.to_dict(), as_json=as_json)
+                show(planned, plain, as_json=as_json)
                 return
-            say(f"{work.plan}\n", err=True)
+            say(f"{planned}\n", err=True)
             work.plan.check()
             cells = []
             for cell in work.cells():

@@ -28,7 +28,7 @@ from pbsdk.reproduce.benchmarks import LABEL_WORDS
 from pbsdk.reproduce.draws import DataSet
 from pbsdk.reproduce.prompt_sets import pools_of
 from pbsdk.reproduce.results import CurvePoint, ResultCell
-from pbsdk.reproduce.rivals import Contest, Point, Rival, chosen_point
+from pbsdk.reproduce.rivals import Contest, Passes, Point, Rival, chosen_point
 
 __all__ = ["Contests", "Task"]
 
@@ -76,16 +76,22 @@ class Contests:
         rival.check(self._backend)
         rival.check_contest(self._contest(rival, task))
 
-    def limits(self, contests: Iterable[tuple[Rival, Task]], known: Collection[str]) -> dict[str, int]:
-        """Return the passes per example that a budget must allow for contests whose cells aren't known, beside those that were made."""
-        needed = self._made()
+    def needed(self, contests: Iterable[tuple[Rival, Task]], known: Collection[str]) -> Passes:
+        """Return the passes of each example in contests whose cells aren't known."""
+        needed = Passes(Counter(), Counter())
         for rival, task in contests:
-            if self.key(rival, task) in known:
-                continue
-            for passes in rival.schedule(self._contest(rival, task)):
-                needed[FORWARD].update(passes.forward)
-                needed[BACKWARD].update(passes.backward)
-        return {phase: max(made.values(), default=0) for phase, made in needed.items()}
+            if self.key(rival, task) not in known:
+                for passes in rival.schedule(self._contest(rival, task)):
+                    needed.forward.update(passes.forward)
+                    needed.backward.update(passes.backward)
+        return needed
+
+    def limits(self, needed: Passes) -> dict[str, int]:
+        """Return the passes per example that a budget must allow for these, beside those that were made."""
+        made = self._made()
+        made[FORWARD].update(needed.forward)
+        made[BACKWARD].update(needed.backward)
+        return {phase: max(passes.values(), default=0) for phase, passes in made.items()}
 
     def _made(self) -> dict[str, Counter[str]]:
         """Return the passes that each example had so far."""

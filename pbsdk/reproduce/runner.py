@@ -90,6 +90,8 @@ class Reproduction:
         self._contests = Contests(backend, self._folder, progress=progress)
         for rival, task in self._rivalries():
             self._contests.check(rival, task)
+        self.inside = self._contests.needed(self._rivalries(), {cell.key for cell in self._file.read()})
+        """The passes inside the model that rivals have left to make, by example, as far as the prompts are known."""
         steps = self._steps()
         limits = self._budget(steps) if budget is None else QueryBudget.of(budget)
         self.backend = MeteredBackend(backend, self._folder / "run", limits)
@@ -189,7 +191,7 @@ class Reproduction:
         """Return the limits of passes inside the model; none where the prompts are not known yet."""
         if not self._settings.rivals or "generated" in self._settings.prompts:
             return {}
-        return self._contests.limits(self._rivalries(), {cell.key for cell in self._file.read()})
+        return self._contests.limits(self.inside)
 
     def _rivalries(self) -> Iterator[tuple[Rival, Task]]:
         """Yield which rival competes in which draw, as far as the prompts are known before any is written."""

@@ -145,6 +145,29 @@ def test_a_second_run_charges_nothing_and_other_settings_do(tmp_path, pool):
 
 
 @pytest.mark.usefixtures("guess")
+def test_the_plan_says_what_will_run_inside(tmp_path, pool):
+    given = (
+        "--datasets",
+        "desk",
+        "--prompts",
+        pool,
+        "--seeds",
+        "13",
+        "--test-rows",
+        "40",
+        "--model",
+        "fake",
+        "--folder",
+        tmp_path,
+    )
+    done = called("reproduce", *given, "--methods", "guess", "--set", "guess.steps=3", "--plan")
+    assert "and inside the model: 384 forward, 192 backward" in done.stdout
+    told = json.loads(called("reproduce", *given, "--methods", "guess", "--plan", "--json").stdout)
+    assert told["inside"] == {"forward": 512, "backward": 256}
+    assert "inside" not in json.loads(called("reproduce", *given, "--methods", "tf-idf", "--plan", "--json").stdout)
+
+
+@pytest.mark.usefixtures("guess")
 def test_a_rival_that_takes_more_than_it_said_is_stopped(tmp_path, pool, monkeypatch):
     monkeypatch.setattr(
         Guess,
