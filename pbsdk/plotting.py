@@ -207,11 +207,12 @@ def draw_passes(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[float, f
     A method without passes is a dotted line across its panel.
     """
     names = list(dict.fromkeys(name for lines in panels.values() for name, _, _ in lines))
-    figure = Picture(4.6 * len(panels), 4.4 + 0.22 * -(-len(names) // 3))
+    columns = 2 if len(panels) == 1 else 3
+    figure = Picture(max(7.0, 4.6 * len(panels)), 4.4 + 0.22 * -(-len(names) // columns))
     axes = list(figure.subplots(1, len(panels), squeeze=False, sharey=True).flat)
     for ax, (panel, lines) in zip(axes, panels.items(), strict=True):
         for name, points, asks_only in lines:
-            colour, mark = f"C{names.index(name) % 10}", "oDsv^"[names.index(name) // 10 % 5]
+            colour, mark = f"C{names.index(name) % 10}", "osv^P"[names.index(name) // 10 % 5]
             passes, scores = zip(*points, strict=True)
             if not passes[-1]:
                 ax.axhline(scores[-1], color=colour, linestyle=":", label=name)
@@ -227,7 +228,12 @@ def draw_passes(panels: Mapping[str, Sequence[tuple[str, Sequence[tuple[float, f
     axes[0].set(ylabel="score, %")
     found = {name: handle for ax in axes for handle, name in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(
-        [found[name] for name in names], names, loc="outside lower center", ncols=3, frameon=False, fontsize="small"
+        [found[name] for name in names],
+        names,
+        loc="outside lower center",
+        ncols=columns,
+        frameon=False,
+        fontsize="small",
     )
     return figure
 
