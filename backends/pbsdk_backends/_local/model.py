@@ -30,7 +30,7 @@ from pbsdk.backend import (
     Tokens,
     Vocabulary,
 )
-from pbsdk.errors import BackendUnavailable, InputError, ModelUnusable
+from pbsdk.errors import BackendUnavailable, BadAnswer, InputError, ModelUnusable
 from pbsdk_backends._local.forward import Forward, Way, agree, position_offset
 from pbsdk_backends._local.hidden import last_hidden_states
 from pbsdk_backends._local.inside import Opened
@@ -129,12 +129,12 @@ class TransformersBackend(MaskedLMBackend):
         readings = [self._reader.read(query) for query in queries]
         answers: dict[int, MaskDistribution] = {}
         with self._lock:  # the ways hang hooks into the model
-            for owners, logprobs in self._passes.run(self._rows(readings)):
-                for owner, codes in zip(owners, _codes(logprobs, tokens), strict=True):
-                    reading = readings[owner]
-                    answers[owner] = MaskDistribution(
-                        codes, tokens, read_tokens=len(reading.ids), cut_tokens=reading.cut
-                    )
+            rows = self._rows(readings)
+            parts = [(owners, _codes(logprobs, tokens)) for owners, logprobs in self._passes.run(rows)]
+        for owners, part in parts:  # fetched once all batches are on their way, so that a GPU never waits for the host
+            for owner, codes in zip(owners, _fetched(part), strict=True):
+                reading = readings[owner]
+                answers[owner] = MaskDistribution(codes, tokens, read_tokens=len(reading.ids), cut_tokens=reading.cut)
         return [answers[owner] for owner in range(len(queries))]
 
     def hidden_states(self, queries: Sequence[MaskedQuery]) -> Floats:
@@ -283,9 +283,16 @@ def _looks_everywhere(config: Any) -> bool:
     return not _windows(config) and set(kinds) == {"full_attention"}
 
 
-def _codes(logprobs: Tensor, tokens: Tokens | None) -> np.ndarray[Any, np.dtype[np.uint16]]:
-    """Put log-probabilities (asks, V) on the grid, only in the wanted columns."""
+def _codes(logprobs: Tensor, tokens: Tokens | None) -> Tensor:
+    """Put log-probabilities (asks, V) on the grid, only in the wanted columns; what is no number becomes -1."""
     if tokens is not None:
         logprobs = logprobs[:, torch.from_numpy(np.asarray(tokens)).to(logprobs.device)]
-    codes = (logprobs * -STEPS_PER_NAT).round_().clamp_(0, LEAST).to(torch.int32)
-    return codes.cpu().numpy().astype(np.uint16)
+    return (logprobs * -STEPS_PER_NAT).round_().clamp_(0, LEAST).nan_to_num_(nan=-1.0).to(torch.int32)
+
+
+def _fetched(codes: Tensor) -> np.ndarray[Any, np.dtype[np.uint16]]:
+    """Bring codes (asks, V) to the host."""
+    there = codes.cpu().numpy()
+    if (there < 0).any():
+        raise BadAnswer("the model's answer is not a number; try precision='exact'", retryable=False)
+    return there.astype(np.uint16)

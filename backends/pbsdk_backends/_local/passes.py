@@ -3,7 +3,7 @@
 Rows are sorted by length (trees apart from plain rows, rows with one beginning together), and cut into batches by a
 budget of tokens; a batch ends early where the next row would bring much padding. If memory runs out, the batch is halved and the
 budget with it, and work goes on. What comes out is log-probabilities in float32, whatever
-the model's own precision.
+the model's own precision. Nothing here looks at a result, so a GPU is given its next batch while it runs the last.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from itertools import groupby
 import torch
 from torch import Tensor
 
-from pbsdk.errors import BackendUnavailable, BadAnswer
+from pbsdk.errors import BackendUnavailable
 from pbsdk_backends._local.forward import Way
 from pbsdk_backends._local.sharing import Row
 
@@ -83,10 +83,7 @@ class Passes:
                 half = len(batch) // 2
                 waiting += [batch[half:], batch[:half]]
                 continue
-            logprobs = logits.float().log_softmax(-1)
-            if logprobs.isnan().any():
-                raise BadAnswer("the model's answer is not a number; try precision='exact'", retryable=False)
-            yield [owner for row in batch for owner in row.owners], logprobs
+            yield [owner for row in batch for owner in row.owners], logits.float().log_softmax(-1)
 
     def _try(self, batch: list[Row]) -> Tensor | None:
         """Run a batch; None if memory ran out and a smaller one may do."""

@@ -1,8 +1,11 @@
+import numpy as np
 import pytest
 import torch
 from helpers.tiny_models import ask
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pbsdk.errors import BackendUnavailable, BadAnswer
+from pbsdk_backends._local import model
 from pbsdk_backends._local.passes import Passes, batches
 from pbsdk_backends._local.sharing import Beginning, Row, tree
 from pbsdk_backends._tokens.reading import Reading
@@ -111,10 +114,52 @@ def test_another_failure_is_not_taken_for_a_lack_of_memory():
     assert not caught.value.retryable
 
 
-def test_an_answer_that_is_no_number_is_not_used():
-    passes = Passes(lambda batch: torch.full((len(batch), 4), float("nan")), batch_tokens=100, padded=True)
+@pytest.mark.parametrize("tokens", [None, [3, 5]])
+def test_an_answer_that_is_no_number_is_not_used(folder_of, tokens):
+    backend = LocalBackend(str(folder_of("gpt2")), device="cpu")
+    way = backend._passes.way
+    backend._passes.way = lambda batch: way(batch).index_fill(1, torch.tensor([7]), float("nan"))
     with pytest.raises(BadAnswer, match="not a number; try precision='exact'"):
-        list(passes.run(rows_of(4)))
+        backend.fill([ask("Rain."), ask("Sea.")], None if tokens is None else np.array(tokens))
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama", "roberta"])
+def test_the_host_looks_at_no_answer_before_all_batches_are_on_their_way(folder_of, monkeypatch, name):
+    events = []
+    fetched = model._fetched
+    monkeypatch.setattr(model, "_fetched", lambda codes: events.append("fetched") or fetched(codes))
+    monkeypatch.setattr(model.Forward, "can_pack", lambda _self: False)  # as on a GPU
+    monkeypatch.setattr(model, "TREE_LIMIT", 8)  # or short texts are one row
+    backend = LocalBackend(str(folder_of(name)), device="cpu", batch_tokens=8)
+    way = backend._passes.way
+    looks = Looks()
+
+    def watched(batch):
+        events.append("begun")
+        seen = len(looks.taken)
+        logits = way(batch)
+        del looks.taken[seen:]  # what transformers does in a pass is its own
+        return logits
+
+    backend._passes.way = watched
+    with looks:
+        backend.fill([ask(text) for text in ("Rain.", "The sea is calm.", "All of it is about boats and banks.")])
+    assert events.count("begun") == events.count("fetched") > 1
+    assert events == sorted(events)
+    assert looks.taken == []
+
+
+class Looks(TorchDispatchMode):
+    """Notes what makes the host wait for a device: reading a number, or asking where numbers are."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.overloadpacket in {torch.ops.aten._local_scalar_dense, torch.ops.aten.nonzero, torch.ops.aten.item}:
+            self.taken.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def test_a_real_model_answers_the_same_after_memory_ran_out(folder_of):
