@@ -147,6 +147,7 @@ def test_every_extra_that_pyproject_names_is_looked_at(healthy, tmp_path):
         "postgres",
         "ray",
         "remote",
+        "rivals",
         "serve",
         "sign",
         "timestamp",

@@ -15,6 +15,7 @@ from pbsdk.formatting import one_line
 if TYPE_CHECKING:
     from pbsdk.data.loading import LabelledTexts
     from pbsdk.failures import OnError
+    from pbsdk.ledger.places import Place
     from pbsdk.predicting import Prediction
 
 __all__ = ["ERROR", "Tally", "Verdicts", "warn_of_known"]
@@ -174,7 +175,7 @@ def _share_of(label: Any) -> str:
     return f"probability of {label}"
 
 
-def warn_of_known(texts: LabelledTexts, run: str) -> None:
+def warn_of_known(texts: LabelledTexts, run: Place) -> None:
     """Warn if an accuracy will be that of texts on which a classifier was trained in this run."""
     from pbsdk.failures import read_each
     from pbsdk.ledger.reader import LedgerReader

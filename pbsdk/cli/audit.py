@@ -212,6 +212,7 @@ def certify(
     """
     from pbsdk.audit.certificate import Certificate
     from pbsdk.audit.signing import PrivateKey
+    from pbsdk.ledger.places import locate
 
     signer = None if sign is None else PrivateKey.load(sign)
     certificate = Certificate.of(run, since=None if since is None else Certificate.load(since))
@@ -221,9 +222,9 @@ def certify(
         certificate = certificate.stamped(timestamp)
     _put(file, certificate.to_json())
     if file is not None:
-        say(
-            f"{file} certifies {certificate.records:,} records; later: pbsdk audit verify {shlex.quote(run)} --certificate {shlex.quote(str(file))}"
-        )
+        place = shlex.quote(str(locate(run)))  # an address loses its password
+        check = f"pbsdk audit verify {place} --certificate {shlex.quote(str(file))}"
+        say(f"{file} certifies {certificate.records:,} records; later: {check}")
 
 
 @audit.command(cls=Command)

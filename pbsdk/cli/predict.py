@@ -241,7 +241,7 @@ def predict(  # noqa: PLR0913 - a command's options are its parameters
             before = sends(lm.audit())
             # One bar for all files, not one for each chunk.
             clf = load_classifier(model, lm, markers=markers, progress=False if files else progress)
-            warn_of_known(texts, str(lm.ledger.folder))
+            warn_of_known(texts, lm.ledger.folder)
             verdicts.least = _least(clf, precision, abstain_below)
             early = clf.predict_early(texts.examples, max_changed=max_changed) if stops else None
             if files:

@@ -53,8 +53,9 @@ class Settings:
                 raise InputError(f"there are no {name}; give at least one")
             if len(set(given)) < len(given):
                 raise InputError(f"{name} names {next(one for one in given if given.count(one) > 1)} twice")
+        rivals = {rival.name for rival in self.rivals}
         for method in self.changes:
-            if method not in (rival.name for rival in self.rivals):
+            if method not in rivals:
                 raise InputError(
                     f"{method} is no rival among the methods, so it has no settings to change; name it in methods"
                 )

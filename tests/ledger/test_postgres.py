@@ -170,6 +170,7 @@ def test_a_password_is_shown_nowhere(postgres, tmp_path, monkeypatch, capfd):
         ("audit", place + "x"),
     ):
         ran = called(*command)
+        assert "this is a bug" not in ran.stderr
         shown += [ran.stdout, ran.stderr]
     edit(place, ("UPDATE records SET read = read + 1 WHERE seq = 2",))
     with pytest.raises(LedgerCorrupted, match="record 2 was changed") as broken:
@@ -184,6 +185,22 @@ def test_a_password_is_shown_nowhere(postgres, tmp_path, monkeypatch, capfd):
         assert quote(PASSWORD, safe="") not in text
     stored = execute(place, "SELECT string_agg(note, ' ') FROM records", "SELECT string_agg(value, ' ') FROM meta")
     assert PASSWORD not in str(stored)
+
+
+def test_a_prediction_looks_into_a_database_whose_address_has_the_password(postgres, tmp_path, monkeypatch):
+    place = postgres.address()
+    monkeypatch.delenv("PGPASSWORD", raising=False)
+    texts, labels = ["late post", "a courier", "our team", "a match"], ["post", "post", "sport", "sport"]
+    with connect("fake", run=place) as lm:
+        PromptBoostingClassifier(lm, ["<input> So <mask>."], head="knn", random_state=1).fit(texts, labels).save(
+            tmp_path / "model.json"
+        )
+    (tmp_path / "table.csv").write_text("text,label\n" + "\n".join(map(",".join, zip(texts, labels, strict=True))))
+    files = tmp_path / "model.json", tmp_path / "table.csv"
+    ran = called("predict", *files, "--label-column", "label", "--run", place, "--backend", "fake")
+    assert ran.returncode == 0, ran.stderr
+    assert "4 of 4 texts took part in a fit" in ran.stderr
+    assert quote(PASSWORD, safe="") not in ran.stdout + ran.stderr
 
 
 def test_another_models_ledger_or_a_newer_one_is_refused(place):
