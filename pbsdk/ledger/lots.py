@@ -79,7 +79,7 @@ def charged_examples(text: str) -> list[str]:
 
 def charge(con: Connection, session: str, lots: Collection[Lot], budget: QueryBudget) -> None:
     """Check the budget for all of these lots together, then record them; if it refuses, nothing is written."""
-    needs = [need for lot in lots for need in _needs(con, lot)]
+    needs = list(_needs(con, lots))
     now, fresh = totals(con), sum(lot.total for lot in lots)
     tokens = sum(lot.tokens for lot in lots)
     budget.check(needs, now, Totals(now.passes + fresh, now.sends + fresh, now.failed, now.tokens + tokens))
@@ -103,15 +103,22 @@ def charge(con: Connection, session: str, lots: Collection[Lot], budget: QueryBu
     append(con, events)
 
 
-def _needs(con: Connection, lot: Lot) -> Iterator[Need]:
-    examples = [example for example, number in lot.passes.items() if number]
-    for at in range(0, len(examples), _MANY):
-        part = examples[at : at + _MANY]
-        marks = ", ".join("?" * len(part))
-        statement = f"SELECT example, sum(sent) FROM passes WHERE scope = ? AND example IN ({marks}) GROUP BY example"  # noqa: S608 - question marks
-        used = {str(example): int(sent) for example, sent in con.execute(statement, (lot.phase, *part)).fetchall()}
-        for example in part:
-            yield Need(lot.phase, example, used.get(example, 0), lot.passes[example])
+def _needs(con: Connection, lots: Collection[Lot]) -> Iterator[Need]:
+    """Yield what each example would be charged in each phase, by all lots together."""
+    added: dict[str, Counter[str]] = {phase: Counter() for phase in INSIDE}
+    for lot in lots:
+        added[lot.phase].update(lot.passes)
+    for phase, passes in added.items():
+        examples = [example for example, number in passes.items() if number]
+        for at in range(0, len(examples), _MANY):
+            part = examples[at : at + _MANY]
+            marks = ", ".join("?" * len(part))
+            statement = (
+                f"SELECT example, sum(sent) FROM passes WHERE scope = ? AND example IN ({marks}) GROUP BY example"  # noqa: S608 - question marks
+            )
+            used = {str(example): int(sent) for example, sent in con.execute(statement, (phase, *part)).fetchall()}
+            for example in part:
+                yield Need(phase, example, used.get(example, 0), passes[example])
 
 
 @dataclass

@@ -14,7 +14,7 @@ from pbsdk.audit.certificate import Certificate
 from pbsdk.backend import MaskedQuery, Part, digest
 from pbsdk.errors import BudgetExceeded, InputError, LedgerCorrupted, LedgerError
 from pbsdk.ledger.folder_view import DATABASE
-from pbsdk.ledger.lots import LotSums
+from pbsdk.ledger.lots import Lot, LotSums
 from pbsdk.ledger.shares import Member
 from pbsdk.ledger.writer import verify_run
 from pbsdk.metering.meter import MeteredBackend
@@ -97,6 +97,14 @@ def test_a_budget_refuses_before_anything_runs_and_nothing_is_written(tmp_path, 
     assert lm.audit().records == before
     with pytest.raises(LedgerError, match="was not charged"):
         meter.spend("forward", EXAMPLES[:1])
+
+
+def test_lots_that_are_charged_together_share_an_examples_limit(tmp_path):
+    lm = opened(tmp_path, forward=5)
+    lots = [Lot("forward", method, {EXAMPLES[0]: 3}) for method in ("bbt", "dart")]
+    with pytest.raises(BudgetExceeded, match="6 more asked for one where 5 are left"):
+        lm.ledger.charge(lots)
+    lm.ledger.charge(lots[:1])
 
 
 def test_what_runs_must_have_been_charged(tmp_path):
